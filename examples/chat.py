@@ -32,7 +32,7 @@ LINES = sum(map(len, SCRIPT.values()))
 async def chat(name: str, peers: dict[str, str]) -> None:
     """Type to talk; what the others say is printed as it is delivered."""
     async with whence.join("chat", node=name, peers=peers) as group:
-        print(f"You are {name}; {', '.join(group.members)} are expected. Ctrl-D leaves.")
+        print(f"You are {name}; {', '.join(group.members)} are expected. Ctrl-D leaves.", flush=True)
         reading = asyncio.create_task(show(group))
         lines = asyncio.StreamReader()
         typed = asyncio.StreamReaderProtocol(lines)

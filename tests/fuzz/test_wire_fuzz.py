@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whence.core.message import Packet
-from whence.errors import PeerError
+from whence.errors import FrameError, PeerError
 from whence.protocols import registry
 from whence.protocols.barrier.wire import BarrierEntry, BarrierPacket
 from whence.session.wire import (
@@ -24,6 +24,7 @@ from whence.session.wire import (
     FrameType,
     Hello,
     Refusal,
+    Unopened,
     _RepeatedDecoder,
     hello_frame,
     packet_decoders,
@@ -49,6 +50,28 @@ def read_everything(packet_type: type[Packet], data: bytes, cuts: list[int]) -> 
             assert had_error is None
         at += cut
     assert reader.error is None or isinstance(reader.error, PeerError)
+    open_later(packet_type, data, cuts, is_good=reader.error is None)
+
+
+def open_later(packet_type: type[Packet], data: bytes, cuts: list[int], *, is_good: bool) -> None:
+    """As a node with a store reads: it decodes the same packets later, or hears then that it cannot."""
+    reader, late = FrameReader(packet_type, LIMIT), FrameReader(packet_type, LIMIT, opens=False)
+    for each in (reader, late):
+        each.greeting(hello_frame(HELLO))
+    at = 0
+    for cut in [*cuts, len(data)]:
+        piece = data[at : at + cut]
+        packets, unopened = reader.feed(piece), late.feed(piece)
+        assert isinstance(unopened, Unopened)
+        try:
+            opened = unopened.open()
+        except FrameError:
+            assert not is_good
+            return
+        assert len(opened) == len(unopened)
+        assert opened == packets
+        at += cut
+    assert is_good or late.error is not None
 
 
 def greet(data: bytes) -> None:

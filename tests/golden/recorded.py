@@ -69,8 +69,12 @@ def missing(name: str) -> list[Point]:
 
 def add(name: str, rows: Iterable[Row]) -> Path:
     """Keep these runs of a study besides those that are kept already."""
-    runs = json.loads(gzip.decompress(path_of(name).read_bytes()))
-    return _write(name, [*runs, *(_kept(row.labels, row.measures, row.verdict) for row in rows)])
+    return _write(name, [*_runs(name), *(_kept(row.labels, row.measures, row.verdict) for row in rows)])
+
+
+def parts_of(name: str) -> list[str]:
+    """The kinds of runs of a study: without its grid, for which domains must be planned."""
+    return sorted({str(run["labels"]["part"]) for run in _runs(name)})
 
 
 @lru_cache(maxsize=8)
@@ -79,12 +83,16 @@ def recorded(name: str) -> Results:
     study = registry.lookup(name)
     scenarios = {_place(point.labels): point.scenario for point in study.grid(SCALE)}
     rows = []
-    for at, run in enumerate(json.loads(gzip.decompress(path_of(name).read_bytes()))):
+    for at, run in enumerate(_runs(name)):
         scenario = scenarios.get(_place(run["labels"]))
         parameters = {} if scenario is None else to_dict(scenario)
         verdict = {} if run["ok"] is None else {"ok": run["ok"], "deliveries": 0}
         rows.append(Row(str(at), run["labels"], parameters, run["measures"], verdict))
     return Results(tuple(rows), study.repetition)
+
+
+def _runs(name: str) -> Any:
+    return json.loads(gzip.decompress(path_of(name).read_bytes()))
 
 
 def _place(labels: Any) -> tuple[Any, ...]:

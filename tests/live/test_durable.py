@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import whence
+from live.raw_peer import RawPeer
 from session.pairs import Nothing
 from support.living import eventually, finish, in_a_loop, in_its_life, loopback, quick_limits, take
 from whence.core.message import Message
@@ -20,10 +21,11 @@ from whence.live import durable
 from whence.live.durable import DurableMembership
 from whence.live.store import Store
 from whence.protocols import registry
+from whence.protocols.baselines.vector import VectorPacket
 from whence.session.durable import DurableServer
 from whence.session.links import Link
 from whence.session.records import RecordCodec
-from whence.session.wire import packets_frame
+from whence.session.wire import HEADER, FrameType, data_frame, packets_frame
 from whence.sim.replay import replay
 from whence.trace.reader import check_trace
 from whence.verify.run import verify_trace
@@ -90,6 +92,25 @@ async def test_what_is_for_a_member_that_is_away_waits_for_it(tmp_path: Path) ->
     assert report.deliveries == 22
     check_trace(tmp_path / "trace")
     assert replay(tmp_path / "trace").ok
+
+
+@in_a_loop
+async def test_what_a_peer_says_that_cannot_be_read_has_not_arrived(tmp_path: Path) -> None:
+    room = Room(tmp_path, "vector")
+    broken = HEADER.pack(3, FrameType.DATA) + b"\x91\x01"
+    async with room.join("b") as b:
+        peer = RawPeer("a", room.peers, b, session=9)
+        await peer.connect()
+        await peer.send(data_frame(VectorPacket(0, 1, (), b"good")))
+        assert (await b.receive()).payload == b"good"
+        await peer.send(broken + data_frame(VectorPacket(0, 2, (), b"after it")))
+        assert await peer.closed()
+        assert b.stats().peer_errors == {"FrameError": 1}
+    async with room.join("b") as b:  # the disk has all of it
+        assert (await peer.connect()).received == 1
+        await peer.send(data_frame(VectorPacket(0, 2, (), b"better")))
+        assert [(await b.receive()).payload for _ in range(2)] == [b"good", b"better"]
+        await peer.close()
 
 
 @pytest.mark.parametrize("protocol", ["fifo", "vector", "vcube", "barrier"])

@@ -167,6 +167,29 @@ def test_m3_a_router_that_is_full_tells_the_sender(made: Bench, seed: int) -> No
     ledger.check_exchange(list("abcde"))
 
 
+@pytest.mark.parametrize("seed", SLOW_SEEDS)
+def test_m3_a_router_that_was_killed_tells_the_sender_anew(made: Bench, seed: int) -> None:
+    """Its memory of who is full, and of whom it has told, is gone; its queue is not."""
+    draw = random.Random(f"M3 killed {seed}")
+    system = made.write(limits=SMALL)
+    made.run("up", "--detach")
+    ledger = Ledger(system)
+    fault = Stopped(made, system, "e", draw.choice(["down", "stopped"]))
+    assert 0 < ledger.send("a", "e", 6000, timeout_s=0.2) <= 2 * 64
+    for _ in range(draw.randint(1, 2)):
+        os.kill(holder_of(system.lock_of("c")) or 0, signal.SIGKILL)
+        until(lambda: holder_of(system.lock_of("c")) is not None and _is_up(system, "c"))
+        ledger.send(draw.choice("abd"), "e", 6000, timeout_s=draw.choice([0.2, 1.0]))
+    with Client(system, "c") as client:
+        assert client.status().queue_out <= 4 * 64  # a, b, c and d
+    fault.end()
+    began_s = time.monotonic()
+    assert ledger.send("a", "e", 200) == 200
+    assert time.monotonic() - began_s < HEALED_S
+    ledger.read_all("e")
+    ledger.check_exchange(list("abcde"))
+
+
 # M4: the description changes while the system runs
 
 

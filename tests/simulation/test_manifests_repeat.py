@@ -8,11 +8,12 @@ import pytest
 
 from support.hashing import HashingRecorder
 from support.running import simulate
-from whence.lab.attempts import simulated
+from support.tiny_study import TinyStudies
 from whence.sim.files import from_dict, to_dict
 from whence.studies.base import Point
 from whence.studies.registry import lookup
 from whence.trace.measures import read_measures
+from whence.trace.reader import open_trace
 from whence.trace.schema import Level
 
 STUDIES = ["vcube", "oppnet", "deadline", "prc", "domains"]
@@ -29,12 +30,12 @@ DEAR = {
 }
 
 
-def one_of_each(name: str) -> list[Point]:
-    """The last point of each part, protocol and mode of the smallest scale."""
-    found: dict[tuple[object, ...], Point] = {}
-    for point in lookup(name).grid("tiny"):
-        found[point.labels.get("part"), point.scenario.protocol, point.labels.get("mode")] = point
-    return list(found.values())
+def one_of_each(name: str) -> dict[int, Point]:
+    """The last point of each part, protocol and mode of the smallest scale, by its place in the grid."""
+    found: dict[tuple[object, ...], tuple[int, Point]] = {}
+    for at, point in enumerate(lookup(name).grid("tiny")):
+        found[point.labels.get("part"), point.scenario.protocol, point.labels.get("mode")] = at, point
+    return dict(found.values())
 
 
 def only_measured(name: str, point: Point) -> bool:
@@ -45,47 +46,54 @@ def is_dear(name: str, point: Point) -> bool:
     return (name, point.labels["part"], point.scenario.protocol, point.labels.get("mode")) in DEAR
 
 
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without real traces of contacts."""
+    monkeypatch.delenv("WHENCE_DATA", raising=False)
+
+
+@pytest.mark.usefixtures("no_data")
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_manifest_repeats_its_run_through_the_cores(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_repeats_its_run_through_the_cores(name: str, tiny_studies: TinyStudies) -> None:
     points = one_of_each(name)
-    quick = [point for point in points if not is_dear(name, point) and not only_measured(name, point)]
-    assert {(each.scenario.protocol, each.labels.get("mode")) for each in quick} == {
-        (each.scenario.protocol, each.labels.get("mode")) for each in points
+    quick = {
+        at: point
+        for at, point in points.items()
+        if not is_dear(name, point) and not only_measured(name, point)
     }
-    check(name, quick, tmp_path, monkeypatch)
+    assert {(each.scenario.protocol, each.labels.get("mode")) for each in quick.values()} == {
+        (each.scenario.protocol, each.labels.get("mode")) for each in points.values()
+    }
+    check(name, quick, tiny_studies)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_data")
 @pytest.mark.parametrize("name", sorted({each[0] for each in DEAR}))
-def test_so_do_the_longer_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dear = [point for point in one_of_each(name) if is_dear(name, point)]
+def test_so_do_the_longer_runs(name: str, tiny_studies: TinyStudies) -> None:
+    dear = {at: point for at, point in one_of_each(name).items() if is_dear(name, point)}
     assert len(dear) == sum(each[0] == name for each in DEAR)
-    check(name, dear, tmp_path, monkeypatch)
+    check(name, dear, tiny_studies)
 
 
-def check(name: str, points: list[Point], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WHENCE_DATA", raising=False)
-    study = lookup(name)
-    for at, point in enumerate(points):
-        outcome = study.runners.get(point.task, simulated)(point.scenario, tmp_path / str(at), None)
-        assert outcome is not None, point.labels
-        assert outcome.manifest is not None
-        again = HashingRecorder()
-        simulate(from_dict(outcome.manifest.parameters), again, level=Level[outcome.manifest.level.upper()])
-        assert again.hexdigest() == outcome.manifest.trace_hash, point.labels
+def check(name: str, points: dict[int, Point], studies: TinyStudies) -> None:
+    """The runs are those that other tests judge, too."""
+    _, folder = studies.carried_out(lookup(name))
+    for at, point in points.items():
+        (manifest,) = open_trace(folder / str(at)).manifests
+        scenario, again = from_dict(manifest.parameters), HashingRecorder()
+        assert scenario == point.scenario
+        simulate(scenario, again, level=Level[manifest.level.upper()])
+        assert again.hexdigest() == manifest.trace_hash, point.labels
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_data")
 @pytest.mark.parametrize("name", ["oppnet", "prc"])
-def test_what_leaves_no_trace_repeats_its_measures(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WHENCE_DATA", raising=False)
+def test_what_leaves_no_trace_repeats_its_measures(name: str, tmp_path: Path) -> None:
     study = lookup(name)
     without_trace = set()
-    for at, point in enumerate(one_of_each(name)):
+    for at, point in one_of_each(name).items():
         if not only_measured(name, point):
             continue
         runner, folders = study.runners[point.task], (tmp_path / f"{at}", tmp_path / f"{at}-again")

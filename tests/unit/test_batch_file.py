@@ -9,9 +9,11 @@ import pytest
 
 from whence.errors import StoreError
 from whence.live import store as module
+from whence.live.blocks import BookFiles
+from whence.live.sqlite import SqliteFile
 from whence.live.store import BatchFile, Store
 
-HEAD_BYTES = 20  # of each batch: length, number, seal
+HEAD_BYTES = 24  # of each batch: length, number, seal, sum
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +107,16 @@ def test_a_log_of_a_later_state_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.db-wal").unlink(missing_ok=True)
     with pytest.raises(StoreError, match="belongs to another copy"):
         Store(path)
+
+
+@pytest.mark.parametrize("kind", [Store, BookFiles])
+def test_batches_of_another_store_are_refused(kind: type[SqliteFile], tmp_path: Path) -> None:
+    """So are those of an earlier build of this release, whose seals nobody can tell from others."""
+    (tmp_path / "a.db-log").write_bytes(b"batches")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="belongs to another store"):
+            kind(tmp_path / "a.db")  # type: ignore[call-arg]  # each kind needs its path alone
+    assert (tmp_path / "a.db-log").read_bytes() == b"batches"
 
 
 def test_a_payload_that_looks_like_batches_is_never_taken_for_one(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from session.pairs import Nothing
 from whence.core.effects import CancelTimer, Effects, SetTimer
-from whence.core.message import Message, MessageId
+from whence.core.message import Message, MessageId, Together
 from whence.core.protocol import Protocol
-from whence.errors import DataError, InvariantError, MisuseError
-from whence.protocols.baselines.vector import Vector
+from whence.errors import DataError, FrameError, InvariantError, MisuseError
+from whence.protocols.baselines.vector import Vector, VectorPacket
 from whence.protocols.domains.matrix import Matrix, MatrixPacket
 from whence.protocols.vcube.core import VCube
 from whence.session.addresses import Address
@@ -41,7 +41,7 @@ from whence.session.records import (
     Submitted,
     Taken,
 )
-from whence.session.wire import FrameReader, packets_frame
+from whence.session.wire import HEADER, FrameReader, FrameType, Unopened, packets_frame
 
 NAMES = "abc"
 
@@ -313,7 +313,7 @@ def test_records_survive_the_disk_and_damaged_ones_are_refused() -> None:
 def test_the_numbers_of_records_are_those_of_written_stores() -> None:
     assert {number: kind.__name__ for number, kind in RECORDS.items()} == {
         3: "Submitted", 4: "Reacted", 5: "Linked", 6: "Fired", 7: "Arrived", 8: "Taken", 9: "Met",
-        10: "Done", 11: "Commanded", 12: "Restarted", 13: "Retired", 14: "Said", 15: "Passed",
+        10: "Done", 11: "Commanded", 12: "Restarted", 13: "Retired", 14: "Said", 15: "Passed", 16: "Arrived",
         20: "Buried", 21: "Revived", 22: "Dropped",
     }  # fmt: skip
     codec = RecordCodec(MatrixPacket)
@@ -349,19 +349,84 @@ def test_what_is_said_together_is_said_one_by_one() -> None:
     assert together.save() == alone.save()
 
 
-def test_packets_are_kept_as_they_came() -> None:
-    source = vector("b")
+def frames_of(source: Server) -> bytes:
+    """What 40 messages are on the wire, in frames of one packet and of many."""
     source.say(Said(1, [b"%d" % at for at in range(40)]))
     encoded = source.links["a"].out.unacknowledged_packets()
     frames = packets_frame(encoded[0]) + packets_frame(b"".join(encoded[1:20]), 19)
-    frames += packets_frame(b"".join(encoded[20:25]), 5) + packets_frame(b"".join(encoded[25:]), 15)
-    codec = RecordCodec(source.core.packet_type)
-    plain = FrameReader(source.core.packet_type, 1 << 20).feed(frames)
-    kept = FrameReader(source.core.packet_type, 1 << 20, keeps_encoded=True).feed(frames)
-    assert list(kept) == plain
-    records = [vector().arrival(Link("b", Address("h", 1), dials=True), packets) for packets in (plain, kept)]
-    assert codec.encode(records[0]) == codec.encode(records[1])
-    assert codec.decode_batch(codec.encode_batch(records)) == [records[0], records[0]]
+    return frames + packets_frame(b"".join(encoded[20:25]), 5) + packets_frame(b"".join(encoded[25:]), 15)
+
+
+def unopened_of(frames: bytes, *, keeps_encoded: bool = False) -> Unopened:
+    packets = FrameReader(VectorPacket, 1 << 20, keeps_encoded=keeps_encoded, opens=False).feed(frames)
+    assert isinstance(packets, Unopened)
+    return packets
+
+
+def test_packets_are_written_as_they_came_and_opened_when_they_happen() -> None:
+    frames = frames_of(vector("b"))
+    plain = FrameReader(VectorPacket, 1 << 20).feed(frames)
+    kept = unopened_of(frames)
+    assert len(kept) == len(plain) == 40
+    assert kept.open() == plain
+    together = unopened_of(frames, keeps_encoded=True).open()
+    assert isinstance(together, Together)
+    assert together.again()[0]() == together == plain
+    codec = RecordCodec(VectorPacket)
+    record = vector().arrival(Link("b", Address("h", 1), dials=True), kept)
+    [again] = codec.decode_batch(codec.encode_batch([record]))
+    assert isinstance(again, Arrived)
+    assert isinstance(again.packets, Unopened)
+    assert again._replace(packets=again.packets.open()) == record._replace(packets=plain)
+
+
+def test_what_cannot_be_opened_has_not_arrived_nor_what_follows_it_on_its_connection() -> None:
+    frames = frames_of(vector("b"))
+    good = unopened_of(frames)
+    bad = unopened_of(packets_frame(b"\x94\x01\x29\x90\xa1x"))  # its payload is text
+    here, link = vector(), Link("b", Address("h", 1), dials=True)
+    records = [here.arrival(link, each) for each in (good, bad, good)]
+    link.arrived = 40  # the peer connects anew, and is told that 40 are here
+    records += [here.arrival(link, each) for each in (bad, good)]
+    last = vector("b")
+    frames_of(last)
+    last.links["a"].out.take(40)
+    last.apply(Submitted(2, None, b"40"))
+    link.arrived = 40
+    records.append(here.arrival(link, unopened_of(packets_frame(*last.links["a"].out.pending))))
+    here.apply(records[0])
+    before = here.save()
+    for record in records[1:-1]:
+        if len(record.packets) == 1:
+            with pytest.raises(FrameError):
+                here.apply(record)
+        else:
+            here.apply(record)
+        assert here.save() == {**before, "last_us": 5, "unreadable": ["b"]}
+        later = vector()  # a snapshot may come between what cannot be read and what follows it
+        later.recover(here.save(), [records[2]])
+        assert payloads(later) == payloads(here)
+    kept = here.save()
+    here.apply(records[-1])
+    assert here.links["b"].incoming.received == 41
+    assert payloads(here) == [b"%d" % at for at in range(41)]
+    codec = RecordCodec(VectorPacket)
+    again = vector()
+    again.recover(None, codec.decode_batch(codec.encode_batch([*vector().links_up(), *records])))
+    assert payloads(again) == payloads(here)
+    last_part = vector()
+    last_part.recover(kept, records[-1:])
+    assert payloads(last_part) == payloads(here)
+    assert "unreadable" not in last_part.save()
+    with pytest.raises(InvariantError, match="missing in its log"):
+        again.apply(records[2]._replace(seq=99))
+
+
+@pytest.mark.parametrize("body", [b"", b"\x01", b"\xdc\x00", b"\xdd\xff\xff\xff\xff", b"\x92\x01"])
+def test_a_body_that_cannot_be_an_array_is_refused_at_the_door(body: bytes) -> None:
+    reader = FrameReader(VectorPacket, 1 << 20, opens=False)
+    assert len(reader.feed(HEADER.pack(1 + len(body), FrameType.BATCH) + body)) == 0
+    assert isinstance(reader.error, FrameError)
 
 
 def read(there: Server, last: Message | None) -> Message:

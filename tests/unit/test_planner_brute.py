@@ -52,7 +52,7 @@ def test_no_arrangement_is_better_than_the_plan(count: int, matrices: int, possi
         traffic = drawn(servers, seed)
         cap = int(ROUTER_CAP * traffic.total)
 
-        def score(groups: Groups, traffic: TrafficMatrix = traffic, cap: int = cap) -> int:
+        def score(groups: Groups, traffic: TrafficMatrix = traffic, cap: int = cap) -> tuple[bool, int]:
             return DomainTree.of(domain_graph(groups), traffic, ALPHA).score(cap)
 
         assert score(plan(traffic, steps=2_000).groups) == min(map(score, every))

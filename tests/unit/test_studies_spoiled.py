@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from golden.recorded import NAMES, missing, path_of, recorded
+from golden.recorded import NAMES, missing, parts_of, path_of, recorded
 from whence.studies import registry
 from whence.studies.base import Study
 from whence.studies.claims import PROMISES_KEPT, Claim, Relation
@@ -36,11 +36,6 @@ from whence.studies.results import Derived, Results, Row
 from whence.studies.verdicts import Judged, judge
 
 RECORDED = [name for name in NAMES if path_of(name).exists()]
-
-
-def _parts(name: str) -> list[str]:
-    """The kinds of runs of a study."""
-    return sorted({str(row.labels["part"]) for row in recorded(name).rows})
 
 
 FACTORS = (0.5, 2.0, 10.0)
@@ -195,7 +190,7 @@ def test_what_was_recorded_holds(name: str) -> None:
 
 # The others have a test of their own, of runs with all that was counted in them.
 @pytest.mark.parametrize(
-    ("name", "part"), [(name, part) for name in ("vcube", "domains") for part in _parts(name)]
+    ("name", "part"), [(name, part) for name in ("vcube", "domains") for part in parts_of(name)]
 )
 def test_a_page_without_runs_of_a_kind_is_made_all_the_same(name: str, part: str) -> None:
     study = registry.lookup(name)

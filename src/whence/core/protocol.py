@@ -79,10 +79,6 @@ class Protocol(ABC):
         """What this node and `peer` must agree on besides the parameters, as plain data by name."""
         return {}
 
-    def understands(self, packets: Sequence[Packet]) -> bool:
-        """Whether this node knows all that packets name; otherwise the peer knows of a later change."""
-        return True
-
     @property
     @abstractmethod
     def waiting(self) -> int:

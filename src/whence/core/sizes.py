@@ -6,6 +6,8 @@ core's `sizes` against the bytes that the live node really writes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 FRAME_BYTES = 5  # length (4) and frame type (1)
 
 
@@ -25,6 +27,13 @@ def array_header_bytes(length: int) -> int:
     if length < 16:
         return 1
     return 3 if length < 0x10000 else 5
+
+
+def uint_array_bytes(values: Sequence[int]) -> int:
+    """Bytes of an array of non-negative integers, its header included."""
+    if max(values, default=0) < 0x80:  # most are: one look instead of one each
+        return array_header_bytes(len(values)) + len(values)
+    return array_header_bytes(len(values)) + sum(map(uint_bytes, values))
 
 
 def binary_header_bytes(length: int) -> int:

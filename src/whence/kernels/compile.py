@@ -137,7 +137,7 @@ def cached(function: F) -> F:
     release may name classes that are no more.
     """
     function.__qualname__ += f"_{fingerprint():x}"
-    made = _njit(cache=True, **_BARE)(function)
+    made = _njit(cache=True, no_cfunc_wrapper=True, **_BARE)(function)
     made.compile = _without_collector(made.compile)
     return cast(F, made)
 

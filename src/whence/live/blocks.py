@@ -23,7 +23,6 @@ are not folded, streams, lives and the state: it does not replay the log, and it
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -35,7 +34,7 @@ import msgspec
 
 from whence.core.lives import Stream
 from whence.live.sqlite import SqliteFile
-from whence.live.store import KEY_BYTES, BatchFile
+from whence.live.store import BatchFile
 from whence.protocols.log.book import ENTRY_BYTES, Entry, entry_bytes, last_of, unplain
 from whence.protocols.log.wire import GONE, Item
 from whence.session.outbox import Outbox, Post
@@ -129,7 +128,7 @@ class BookFiles(SqliteFile):
                 self._reader = sqlite3.connect(path, isolation_level=None, timeout=1, check_same_thread=False)
                 self._reader.execute("PRAGMA query_only = ON")
                 self._make_blocks()
-                self._batches = BatchFile(path.with_name(path.name + "-log"), self._batch_key())
+                self._batches = BatchFile(self.batches_path, self._batch_key())
                 self._take_up()
         except BaseException:
             self._db.close()
@@ -153,10 +152,10 @@ class BookFiles(SqliteFile):
 
     def _batch_key(self) -> bytes:
         """The key of the file of batches, drawn once."""
-        key: bytes | None = self._said("batch_key")
+        key: bytes | None = self._said("batch_seal")
         if key is None:
-            key = os.urandom(KEY_BYTES)
-            self.describe("batch_key", key)
+            key = self._draw_key()
+            self.describe("batch_seal", key)
         return key
 
     def _take_up(self) -> None:

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from whence.core.group import base_of_life, check_payload
-from whence.core.lives import BEGIN, SHAPE
-from whence.core.message import Message, MessageId, NodeId, Packet
-from whence.errors import AgentError, GroupClosedError, MisuseError, StoreError, TraceError
+from whence.core.lives import BEGIN, CUT_OFF, SHAPE
+from whence.core.message import Message, MessageId, NodeId
+from whence.errors import AgentError, FrameError, GroupClosedError, MisuseError, StoreError, TraceError
 from whence.live.node import Node, draw_session
 from whence.live.settings import NodeSettings
 from whence.live.stats import StoreStats
@@ -35,8 +35,9 @@ from whence.protocols import registry
 from whence.protocols.domains.domains import Domains
 from whence.session.durable import Agent, DurableServer
 from whence.session.handshake import OwnLives
-from whence.session.links import Link
+from whence.session.links import FORGOTTEN, Link
 from whence.session.records import (
+    Arrived,
     Buried,
     Commanded,
     Done,
@@ -51,7 +52,7 @@ from whence.session.records import (
     Said,
     Submitted,
 )
-from whence.session.wire import EARLIER_MAX, Known
+from whence.session.wire import EARLIER_MAX, Known, Packets, Unopened
 from whence.trace.writer import TraceWriter
 
 RETRY_US = 500_000  # what expired while the store could not be written expires again after this
@@ -175,7 +176,16 @@ class DurableMembership:
         if self._peering.admission.returns:
             base = max(base_of_life(self.host.now_us()), self.host.core.last + 1)
             begins = [Commanded(self.host.now_us(), BEGIN, (str(base),))]
-        await self.log.submit_all([*self.host.links_up(), *begins])
+        await self.log.submit_all([*self.host.links_up(), *begins, *self._strangers()])
+
+    def _strangers(self) -> list[Record]:
+        """Who can only come back as another life: what is sent from now on is for that one."""
+        found: list[Record] = []
+        for peer, link in self._links.items():
+            if self.host.sessions.get(peer) == FORGOTTEN and link.alive and not link.is_cut_off:
+                link.is_cut_off = True
+                found.append(Commanded(self.host.now_us(), CUT_OFF, (peer,)))
+        return found
 
     async def _follow_changes(self, shape: Shape) -> None:
         """Take the shape that the system has now, before anybody is met; forget who is no neighbour."""
@@ -214,7 +224,12 @@ class DurableMembership:
             return None
         if isinstance(record, Said):
             return self.host.say(record)
-        id_ = self.host.apply(record, data_bytes)
+        try:
+            id_ = self.host.apply(record, data_bytes)
+        except FrameError as error:
+            assert isinstance(record, Arrived)
+            self._cannot_read(self._links[record.peer], error)
+            return []
         if isinstance(record, Done):
             self._finished.difference_update(record.ids)
         return [] if id_ is None else [id_]
@@ -239,15 +254,27 @@ class DurableMembership:
         assert id_ is not None
         return id_
 
-    def receive(self, link: Link, packets: list[Packet], data_bytes: int) -> None:
+    def _cannot_read(self, link: Link, error: FrameError) -> None:
+        """The peer broke the format: what it says comes again over its next connection."""
+        if link.channel is not None:
+            self._peering.fault(link.channel, link.peer, link, error, established=True)
+
+    def receive(self, link: Link, packets: Packets, data_bytes: int) -> None:
         """DATA frames have arrived: they happen when they are on the disk."""
         if self.node.failed or link.channel is None:
             return
         if self.log.broken is not None:
             self._peering.drop(link, "the store cannot be written")
             return
-        if not self.host.core.understands(packets):
-            self._peering.drop(link, "it names servers that this one does not know: `whence mom apply` here")
+        assert isinstance(packets, Unopened)
+        core = self.host.core
+        try:
+            if isinstance(core, Domains) and not core.understands(packets.open()):
+                why = "it names servers that this one does not know: `whence mom apply` here"
+                self._peering.drop(link, why)
+                return
+        except FrameError as error:
+            self._cannot_read(link, error)
             return
         self.log.arrived(self.host.arrival(link, packets), data_bytes)
 

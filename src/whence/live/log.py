@@ -28,7 +28,7 @@ from whence.core.lives import (
     Suspected,
     in_words,
 )
-from whence.core.message import MessageId, NodeId, Packet
+from whence.core.message import MessageId, NodeId
 from whence.errors import (
     GroupClosedError,
     MisuseError,
@@ -48,7 +48,7 @@ from whence.session.acquaintances import TOLD_MAX, Acquaintance, Acquaintances
 from whence.session.addresses import Address, parse_address
 from whence.session.links import Link, LinkState
 from whence.session.log_host import LogHost, LogMessage, LogOutcome
-from whence.session.wire import Known, known_frame
+from whence.session.wire import Known, Packets, known_frame
 
 _ANY_HOST = ("0.0.0.0", "::")  # a node that listens on all its addresses
 _LOOK_AGAIN_S = 5.0
@@ -300,8 +300,9 @@ class LogMembership:
 
     # Messages
 
-    def receive(self, link: Link, packets: list[Packet], data_bytes: int) -> None:
+    def receive(self, link: Link, packets: Packets, data_bytes: int) -> None:
         """DATA frames have arrived."""
+        assert isinstance(packets, list)
         node = self.node
         if self._peering.parting or node.failed or self.links.get(link.peer) is not link:
             return

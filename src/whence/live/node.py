@@ -41,7 +41,7 @@ from whence.session.peering import Peering
 from whence.session.roll import Roll
 from whence.session.rooms import Rooms
 from whence.session.session import Session
-from whence.session.wire import BATCH_BYTES, ClockNews, FrameReader, Known, MembersNews, RoomNews
+from whence.session.wire import BATCH_BYTES, ClockNews, FrameReader, Known, MembersNews, Packets, RoomNews
 from whence.trace.schema import Recorder
 
 POLL_S = 0.1
@@ -62,8 +62,8 @@ class Membership(Protocol):
     async def enter(self) -> list[Coroutine[Any, Any, None]]:
         """Become a member; returns the work that goes on until the node leaves."""
 
-    def receive(self, link: Link, packets: list[Packet], data_bytes: int) -> None:
-        """DATA frames have arrived."""
+    def receive(self, link: Link, packets: Packets, data_bytes: int) -> None:
+        """DATA frames have arrived; only a node with a store is given them unopened."""
 
     def timer(self, key: str) -> None:
         """A timer of the core has expired."""
@@ -215,8 +215,12 @@ class Node:
         return Connection(self._session, receive, self.wake, self.limits, link, keys)
 
     def _session(self, channel: Channel, link: Link | None) -> Session:
-        keeps = isinstance(self.host, DurableServer) or self.host.core.keeps_packets
-        reader = FrameReader(self.packet_type, self.settings.max_frame_bytes, keeps_encoded=keeps)
+        reader = FrameReader(
+            self.packet_type,
+            self.settings.max_frame_bytes,
+            keeps_encoded=self.host.core.keeps_packets,
+            opens=not isinstance(self.host, DurableServer),
+        )
         return Session(self.peering, channel, reader, link, draw_session())
 
     # Life
@@ -662,8 +666,9 @@ class ListedMembership:
         """Nothing to wait for: a member that is listed is in."""
         return []
 
-    def receive(self, link: Link, packets: list[Packet], data_bytes: int) -> None:
+    def receive(self, link: Link, packets: Packets, data_bytes: int) -> None:
         """DATA frames have arrived."""
+        assert isinstance(packets, list)
         node = self.node
         if self._peering.parting or node.failed:
             return  # not acknowledged: no peer will believe that they were delivered here

@@ -29,7 +29,7 @@ from whence.session.links import Link, LinkState
 from whence.session.overlay import SprayByMessages
 from whence.session.overlay_wire import Oldest
 from whence.session.parts import COUNT_S, SETTLED_S, Lost, Part, Seen
-from whence.session.wire import Known
+from whence.session.wire import Known, Packets
 
 KNOWN_MAX = 256  # neighbours whose addresses are kept
 ROUND_S = 1.0  # between two rounds of asking to be taken in again
@@ -261,8 +261,9 @@ class OpenMembership:
 
     # Messages
 
-    def receive(self, link: Link, packets: list[Packet], data_bytes: int) -> None:
+    def receive(self, link: Link, packets: Packets, data_bytes: int) -> None:
         """DATA frames have arrived: the protocol's packets, and between them the overlay's words."""
+        assert isinstance(packets, list)
         if self._peering.parting or self.node.failed:
             return
         link.incoming.take(len(packets), data_bytes)

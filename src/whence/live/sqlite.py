@@ -6,12 +6,15 @@ the disk and whatever arrives during a sync shares the next one.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from whence.errors import StoreError
+
+KEY_BYTES = 16
 
 
 def require_folder(path: Path) -> None:
@@ -80,6 +83,21 @@ class SqliteFile:
         """Close the file. All that was written is kept."""
         with self._errors():
             self._db.close()
+
+    @property
+    def batches_path(self) -> Path:
+        """The file of batches beside this one."""
+        return self.path.with_name(self.path.name + "-log")
+
+    def _draw_key(self) -> bytes:
+        """The key with which the numbers of batches are sealed; their file is not there yet."""
+        path = self.batches_path
+        if path.exists() and path.stat().st_size:
+            raise self._problem(
+                f"{path.name} beside it belongs to another store, or an earlier build left it",
+                "Start that build again and let it end, or restore both files from a copy",
+            )
+        return os.urandom(KEY_BYTES)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -20,6 +20,7 @@ from contextvars import Context
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, Self, TypeAlias
+from zlib import crc32
 
 from whence.core.message import MessageId
 from whence.errors import GroupClosedError, MisuseError, StoreError
@@ -44,20 +45,19 @@ class Recovered(NamedTuple):
     batches: list[bytes]
 
 
-_HEAD = struct.Struct(">IQ8s")  # of a batch in its file: bytes, number, seal of number and bytes
+_HEAD = struct.Struct(">IQ8sI")  # of a batch in its file: bytes, number, seal of the number, sum of the bytes
 _LENGTH_BYTES = 4  # before the number
-KEY_BYTES = 16
 _AHEAD_BYTES = 64 << 10  # a file grows by so much more than it needs
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
 class BatchFile:
-    """Batches one after the other, each with its number and a seal that shows whether all of it was written.
+    """Batches one after the other, each with its number, and a sum that shows whether all of it was written.
 
     A third of the cost of a row in SQLite, which writes each page with a sum of its own, and later again.
     After a snapshot the file begins anew at its front: behind the new batches are rests of old ones, with
     smaller numbers. Such rests hold payloads that any peer may have chosen: only who knows the store's `key`
-    can seal a batch, so that none of them is ever taken for one.
+    can seal a number, so that none of them is ever taken for a batch.
     """
 
     def __init__(self, path: Path, key: bytes) -> None:
@@ -93,7 +93,7 @@ class BatchFile:
 
     def write(self, number: int, batch: bytes) -> None:
         """Append a batch; it is on the disk when this returns."""
-        data = _HEAD.pack(len(batch), number, self._seal(number, batch)) + batch
+        data = _HEAD.pack(len(batch), number, self._seal(number), crc32(batch)) + batch
         try:
             if self._at + len(data) > self._size:
                 self._grow(self._at + len(data))
@@ -123,17 +123,20 @@ class BatchFile:
         if self._at == 0:
             self.path.unlink(missing_ok=True)
 
-    def _seal(self, number: int, batch: bytes) -> bytes:
-        return blake2b(batch, digest_size=8, key=self._key, salt=number.to_bytes(16)).digest()
+    def _seal(self, number: int) -> bytes:
+        """To seal all bytes as well would cost five times their sum, a fifth of what a commit costs."""
+        return blake2b(number.to_bytes(8), digest_size=8, key=self._key).digest()
 
     def _batch_at(self, data: bytes, at: int) -> tuple[int, bytes, int] | None:
         """The batch that begins there, if it is whole: its number, its bytes, where it ends."""
         if not 0 <= at <= len(data) - _HEAD.size:
             return None
-        length, number, seal = _HEAD.unpack_from(data, at)
+        length, number, seal, total = _HEAD.unpack_from(data, at)
         stop = at + _HEAD.size + length
+        if not length or stop > len(data) or self._seal(number) != seal:
+            return None
         batch = data[at + _HEAD.size : stop]
-        if not length or stop > len(data) or self._seal(number, batch) != seal:
+        if crc32(batch) != total:
             return None
         return number, batch, stop
 
@@ -159,7 +162,7 @@ class Store(SqliteFile):
         try:
             with self._errors():
                 self._check()
-                self._batches = BatchFile(path.with_name(path.name + "-log"), self._batch_key())
+                self._batches = BatchFile(self.batches_path, self._batch_key())
                 batches = self._written()
                 self.last += len(batches)
                 self.log_bytes += sum(map(len, batches))
@@ -187,11 +190,11 @@ class Store(SqliteFile):
     def _batch_key(self) -> bytes:
         """The key of the file of batches, drawn once; stores of earlier releases have none yet."""
         with self._transaction():
-            self._db.execute("CREATE TABLE IF NOT EXISTS batch_key (key BLOB NOT NULL)")
-            row = self._db.execute("SELECT key FROM batch_key").fetchone()
+            self._db.execute("CREATE TABLE IF NOT EXISTS batch_seal (key BLOB NOT NULL)")
+            row = self._db.execute("SELECT key FROM batch_seal").fetchone()
             if row is None:
-                row = (os.urandom(KEY_BYTES),)
-                self._db.execute("INSERT INTO batch_key VALUES (?)", row)
+                row = (self._draw_key(),)
+                self._db.execute("INSERT INTO batch_seal VALUES (?)", row)
         key: bytes = row[0]
         return key
 

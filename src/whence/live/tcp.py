@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
-from whence.core.message import NodeId, Packet
+from whence.core.message import NodeId
 from whence.errors import CertificateError, FrameError, PeerError, PlatformError
 from whence.live.tls import Keys, certified, handshake_problem
 from whence.session.addresses import Address
@@ -22,12 +22,13 @@ from whence.session.limits import Limits
 from whence.session.links import Channel, Link
 from whence.session.peering import Peering
 from whence.session.session import Session
+from whence.session.wire import Packets
 
 WRITE_BUFFER_BYTES = 256 * 1024  # above this the transport asks us to keep the frames in the link's queue
 _LOOK_AGAIN_S = 3600.0  # the wall clock may be set; a timer does not see it
 
 OpenSession: TypeAlias = Callable[[Channel, Link | None], Session]
-Receive: TypeAlias = Callable[[Link, list[Packet], int], None]
+Receive: TypeAlias = Callable[[Link, Packets, int], None]
 
 
 class Connection(asyncio.Protocol):

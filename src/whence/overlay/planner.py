@@ -8,7 +8,7 @@ in it, and a hop costs alpha + s^2: a constant for the transfer, and the clock o
 and since every message through a domain crosses exactly two of the domain's edges in the tree, half the sum
 of what crosses its edges is what passes through it. With s^2 alone the best plan is two servers per domain
 and one router that sees every message; alpha and a cap on the share of all messages that one router may
-forward prevent that.
+forward prevent that. One domain of all has no router, so every cap can be kept, and is.
 
 The plan is found by simulated annealing over such trees, with the counter-based draws of `core.rng` and in
 whole numbers, so that one seed gives one plan on every machine.
@@ -16,8 +16,8 @@ whole numbers, so that one seed gives one plan on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple
 
 from whence.core.message import NodeId
 from whence.core.rng import below, exp, purpose, stream, uniform
@@ -26,11 +26,8 @@ from whence.overlay.domain_graph import DomainGraph, Groups, bus, domain_graph, 
 
 try:
     import numpy as np
-    import numpy.typing as npt
 except ImportError as error:
     raise missing_extra("planning domains", "numpy", "trace") from error
-
-Array = npt.NDArray[Any]
 
 ALPHA = 50  # a hop costs as much as the clock of a domain of 7 servers: flat at n = 40 is then 1650
 ROUTER_CAP = 0.5  # of all messages, at most, through one router
@@ -68,7 +65,8 @@ class TrafficMatrix:
                 self.between[index[source], index[to]] += count
                 self.between[index[to], index[source]] += count
         self.of_server = self.between.sum(axis=1)
-        self.total = int(self.of_server.sum()) // 2
+        self.of_each: list[int] = self.of_server.tolist()  # plain numbers, one by one
+        self.total = sum(self.of_each) // 2
         # Sums of whole numbers below 2^53 are exact as floats, in any order, and float products are fast.
         self.between_float = self.between.astype(np.float64)
         if self.total > TOTAL_MAX:
@@ -94,6 +92,7 @@ class DomainTree:
         self.alpha = alpha
         self.parent = parent  # of each domain: the server that it hangs on, -1 for the root
         self.home = home  # of each server
+        self._cuts: dict[int, int] = {}  # of sets of servers, as bits: messages between it and the others
 
     @classmethod
     def of(cls, graph: DomainGraph, traffic: TrafficMatrix, alpha: int) -> DomainTree:
@@ -124,71 +123,87 @@ class DomainTree:
 
     # Cost
 
-    def _crossing(self) -> tuple[Array, Array]:
+    def _crossing(self) -> tuple[list[int], list[int]]:
         """For each server, messages that cross the edge to its home; for each domain, to its parent."""
-        n = len(self.home)
-        below_server = np.zeros((n, n))  # row v: the servers in the subtree of v
-        below_domain = np.zeros((len(self.parent), n))
+        inside, hanging = [0] * len(self.parent), [0] * len(self.home)  # sets of servers, as bits
+        for v, domain in enumerate(self.home):
+            inside[domain] |= 1 << v
         for domain in reversed(self._order()):
-            for v in self._members[domain]:
-                row = below_server[v]
-                row[v] = 1
-                for child in self._children[v]:
-                    row += below_domain[child]
-                below_domain[domain] += row
-        return self._cut(below_server), self._cut(below_domain)
+            above = self.parent[domain]
+            if above >= 0:
+                hanging[above] |= inside[domain]
+                inside[self.home[above]] |= inside[domain]
+        of_router = {v: 1 << v | below for v, below in enumerate(hanging) if below}
+        self._count_cuts({one for one in (*inside, *of_router.values()) if one not in self._cuts})
+        to_home = list(self.traffic.of_each)  # all that a server without domains below it sends and gets
+        for v, servers in of_router.items():
+            to_home[v] = self._cuts[servers]
+        return to_home, [self._cuts[servers] for servers in inside]
 
-    def _cut(self, inside: Array) -> Array:
-        within = ((inside @ self.traffic.between_float) * inside).sum(axis=1)
-        cut: Array = (inside @ self.traffic.of_server - within).astype(np.int64)
-        return cut
+    def _count_cuts(self, wanted: Set[int]) -> None:
+        """Count what crosses the edge above each of these sets: a change leaves most sets as they were."""
+        if wanted:
+            n = len(self.home)
+            packed = b"".join(servers.to_bytes((n + 7) // 8, "little") for servers in wanted)
+            bits = np.frombuffer(packed, np.uint8).reshape(len(wanted), -1)
+            rows = np.unpackbits(bits, axis=1, count=n, bitorder="little").astype(np.float64)
+            within = ((rows @ self.traffic.between_float) * rows).sum(axis=1)
+            cuts = (rows @ self.traffic.of_server - within).astype(np.int64)
+            self._cuts.update(zip(wanted, cuts.tolist(), strict=True))
 
     def _order(self) -> list[int]:
-        """Domains from the root down; lists the members of domains and the domains below servers, too."""
-        self._members: list[list[int]] = [[] for _ in self.parent]
-        self._children: list[list[int]] = [[] for _ in self.home]
-        for v, domain in enumerate(self.home):
-            self._members[domain].append(v)
+        """Domains from the root down."""
+        below: list[list[int]] = [[] for _ in self.parent]
         order = []
         for domain, above in enumerate(self.parent):
             if above >= 0:
-                self._children[above].append(domain)
+                below[self.home[above]].append(domain)
             else:
                 order.append(domain)
         for domain in order:  # grows while it is walked
-            for v in self._members[domain]:
-                order += self._children[v]
+            order += below[domain]
         return order
 
-    def _measure(self) -> tuple[Array, Array, Array]:
+    def _measure(self) -> tuple[list[int], list[int], list[int]]:
         """Of each domain the size and twice the messages through it; of each server what it forwards."""
         to_home, to_parent = self._crossing()
-        home, parent = np.array(self.home), np.array(self.parent)
-        hung = parent >= 0
-        sizes = np.bincount(home, minlength=len(parent)) + hung
-        twice = np.bincount(home, weights=to_home, minlength=len(parent)).astype(np.int64) + to_parent
-        at_server = to_home.copy()
-        np.add.at(at_server, parent[hung], to_parent[hung])
-        return sizes, twice, (at_server - self.traffic.of_server) // 2
+        sizes, twice, at_server = [0] * len(self.parent), to_parent.copy(), to_home.copy()
+        for domain, to in zip(self.home, to_home, strict=True):
+            sizes[domain] += 1
+            twice[domain] += to
+        for domain, above in enumerate(self.parent):
+            if above >= 0:
+                sizes[domain] += 1
+                at_server[above] += to_parent[domain]
+        forwarded = [(at - own) // 2 for at, own in zip(at_server, self.traffic.of_each, strict=True)]
+        return sizes, twice, forwarded
 
-    def score(self, cap: int) -> int:
-        """Twice the cost of all messages, and a price for load above the cap: a whole number."""
+    def _doubled(self, sizes: list[int], twice: list[int]) -> int:
+        """Twice the cost of all messages."""
+        return sum(both * (self.alpha + size * size) for size, both in zip(sizes, twice, strict=True))
+
+    def score(self, cap: int) -> tuple[bool, int]:
+        """Whether a router has load above the cap; twice the cost of all messages, and a price for such load.
+
+        The smaller the better: the price leads a search back below the cap, and nothing is bought with it.
+        """
         sizes, twice, forwarded = self._measure()
-        over = int(np.maximum(forwarded - cap, 0).sum())
+        over = sum(load - cap for load in forwarded if load > cap)
         price = OVERLOAD * max(self.alpha, HOP_MIN)
-        return int((twice * (self.alpha + sizes * sizes)).sum()) + 2 * price * over
+        return over > 0, self._doubled(sizes, twice) + 2 * price * over
 
     def cost(self) -> Cost:
         """The cost in words."""
         sizes, twice, forwarded = self._measure()
         total = self.traffic.total
-        busiest = int(np.argmax(forwarded))
+        load = max(forwarded)
+        busiest = forwarded.index(load)
         return Cost(
-            per_message=int((twice * (self.alpha + sizes * sizes)).sum()) / (2 * total),
-            hops=int(twice.sum()) / (2 * total),
-            largest_domain=int(sizes.max()),
-            router_load=int(forwarded[busiest]) / total,
-            busiest_router=self.traffic.servers[busiest] if forwarded[busiest] else None,
+            per_message=self._doubled(sizes, twice) / (2 * total),
+            hops=sum(twice) / (2 * total),
+            largest_domain=max(sizes),
+            router_load=load / total,
+            busiest_router=self.traffic.servers[busiest] if load else None,
         )
 
     # Changes
@@ -312,11 +327,6 @@ class DomainPlan(NamedTuple):
     alpha: int
     router_cap: float
 
-    @property
-    def keeps_cap(self) -> bool:
-        """Whether no router forwards more than it may; with some traffic no arrangement does."""
-        return self.planned.router_load <= self.router_cap
-
 
 def plan(
     traffic: TrafficMatrix,
@@ -327,21 +337,26 @@ def plan(
     starts: int = STARTS,
     seed: int = 1,
 ) -> DomainPlan:
-    """Propose domains: the best of a few annealings, from the bus by name and from the bus by traffic."""
+    """Propose domains: the best of a few annealings, from the bus by name and from the bus by traffic.
+
+    No router forwards more than the cap: where no annealing met such domains, all servers are in one.
+    """
     if not 0.0 < router_cap <= 1.0 or alpha < 0 or steps < 0:
         raise MisuseError(
             "plan", "a parameter is out of range", "Use 0 < router cap <= 1, alpha >= 0, steps >= 0"
         )
-    buses = [bus(traffic.servers), bus(greedy_order(traffic))]
+    buses, one = [bus(traffic.servers), bus(greedy_order(traffic))], flat(traffic.servers)
+    cap = int(router_cap * traffic.total)
     found = [
-        _anneal(traffic, buses[start % 2], alpha, router_cap, steps, stream(seed, _ANNEAL, start))
+        _anneal(traffic, buses[start % 2], alpha, cap, steps, stream(seed, _ANNEAL, start))
         for start in range(max(starts, 1))
     ]
+    found.append((DomainTree.of(domain_graph(one), traffic, alpha).score(cap), one))
     best = min(found)[1]
     return DomainPlan(
         groups=best,
         planned=evaluate(traffic, best, alpha),
-        flat=evaluate(traffic, flat(traffic.servers), alpha),
+        flat=evaluate(traffic, one, alpha),
         bus=evaluate(traffic, buses[0], alpha),
         greedy_bus=evaluate(traffic, buses[1], alpha),
         alpha=alpha,
@@ -367,24 +382,24 @@ def greedy_order(traffic: TrafficMatrix) -> list[NodeId]:
 
 
 def _anneal(
-    traffic: TrafficMatrix, start: Groups, alpha: int, router_cap: float, steps: int, key: int
-) -> tuple[int, Groups]:
+    traffic: TrafficMatrix, start: Groups, alpha: int, cap: int, steps: int, key: int
+) -> tuple[tuple[bool, int], Groups]:
     """Draw a change, keep it if it is better, or with a chance that falls as it cools down; the best seen."""
     tree = DomainTree.of(domain_graph(start), traffic, alpha)
-    cap = int(router_cap * traffic.total)
-    now = tree.score(cap)
-    best, best_groups = now, tree.groups()
+    best = tree.score(cap)
+    now, best_groups = best[1], tree.groups()
     hot = now / 20
     for step in range(steps):
         undo = tree.change(stream(key, _ANNEAL, step))
         if undo is None:
             continue
-        score = tree.score(cap)
+        found = tree.score(cap)
+        score = found[1]
         heat = hot * exp(-7.0 * step / steps)
         if score <= now or uniform(stream(key, step), 0) < exp((now - score) / max(heat, 1e-9)):
             now = score
-            if score < best:
-                best, best_groups = score, tree.groups()
+            if found < best:
+                best, best_groups = found, tree.groups()
         else:
             tree.parent, tree.home = undo
     return best, best_groups

@@ -33,9 +33,9 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from whence.core.lives import BACK, BEGIN, CUT_OFF, SHAPE
-from whence.core.message import Message, MessageId, NodeId, Packet, Together
+from whence.core.message import Message, MessageId, NodeId, Packet
 from whence.core.protocol import Protocol
-from whence.errors import InvariantError, MisuseError
+from whence.errors import FrameError, InvariantError, MisuseError
 from whence.session.host import Host, HostOwner, Timers
 from whence.session.links import FORGOTTEN, Link, LinkIn, LinkState
 from whence.session.records import (
@@ -58,7 +58,7 @@ from whence.session.records import (
     Submitted,
     Taken,
 )
-from whence.session.wire import HEADER, packets_frame
+from whence.session.wire import HEADER, Unopened, packets_frame
 
 # (state, message) -> (new state, what it sends)
 Agent: TypeAlias = Callable[[bytes, Message], tuple[bytes, list[Output]]]
@@ -106,6 +106,7 @@ class DurableServer(Host):
         self.retired: dict[NodeId, int] = {}
         self.due: dict[str, int] = {}  # timers of the core
         self.unheard = None  # every opening of a store begins a later life, before anything is sent
+        self._unreadable: set[NodeId] = set()  # what followed on its connection has not arrived either
         self._last_us = 0
         self._recovering = False
 
@@ -130,9 +131,9 @@ class DurableServer(Host):
 
     # Inputs, as records to be written
 
-    def arrival(self, link: Link, packets: Sequence[Packet]) -> Arrived:
+    def arrival(self, link: Link, packets: Sequence[Packet] | Unopened) -> Arrived:
         """Packets have arrived on the present connection of a link."""
-        kept = packets if isinstance(packets, Together) else tuple(packets)
+        kept = packets if isinstance(packets, Unopened) else tuple(packets)
         record = Arrived(self.now_us(), link.peer, link.arrived + 1, kept)
         link.arrived += len(kept)
         return record
@@ -146,8 +147,8 @@ class DurableServer(Host):
     def apply(self, record: Record, data_bytes: int = 0) -> MessageId | None:
         """Carry out an input that is on disk; returns the id of a message that was submitted.
 
-        `data_bytes` is how many arrived with it. `MisuseError` if the core refuses it: then nothing has
-        happened, and nothing happens in a recovery.
+        `data_bytes` is how many arrived with it. `MisuseError` if the core refuses it, `FrameError` if its
+        packets cannot be decoded: then nothing has happened, and nothing happens in a recovery.
         """
         if not isinstance(record, Taken | Met | Done | Passed):
             self._last_us = max(self._last_us, record.now_us)
@@ -208,16 +209,30 @@ class DurableServer(Host):
             self._links[peer].incoming = LinkIn()
 
     def _arrive(self, record: Arrived, data_bytes: int) -> None:
-        incoming = self._links[record.peer].incoming
+        peer, incoming = record.peer, self._links[record.peer].incoming
         here = incoming.received + 1 - record.seq  # a connection that was cut brings some again
         if here < 0:
-            raise self._broken(f"packets of {record.peer} are missing in its log")
-        packets = record.packets[here:] if here else record.packets
-        if packets:
+            if peer in self._unreadable:
+                return  # it comes again, after what could not be read
+            raise self._broken(f"packets of {peer} are missing in its log")
+        if here < len(record.packets):
+            packets = self._opened(record)[here:] if here else self._opened(record)
             incoming.take(len(packets), data_bytes)
-            # Those of a live link are a list, and not copied: each copy would touch all of them.
-            self.receive(record.peer, packets if isinstance(packets, list) else list(packets), record.now_us)
+            self.receive(peer, packets, record.now_us)
         incoming.told = min(incoming.told, record.seq - 1)  # that peer has not heard of them
+
+    def _opened(self, record: Arrived) -> list[Packet]:
+        """The packets of a record; where they cannot be decoded, they have not arrived."""
+        packets = record.packets
+        if not isinstance(packets, Unopened):
+            return list(packets)
+        try:
+            opened = packets.open()
+        except FrameError:
+            self._unreadable.add(record.peer)
+            raise
+        self._unreadable.discard(record.peer)
+        return opened
 
     def _submit(self, record: Submitted) -> MessageId:
         key = record.key
@@ -387,7 +402,7 @@ class DurableServer(Host):
         if state is not None:
             self._restore(state)
         for number, record in enumerate(records, 1):
-            with suppress(MisuseError):  # so it was the first time: the caller was told
+            with suppress(MisuseError, FrameError):  # so it was the first time: the caller was told
                 self.apply(record)
             if number % STEP_RECORDS == 0:
                 yield
@@ -421,6 +436,7 @@ class DurableServer(Host):
             "sessions": self.sessions,
             "lives": [self.peer_lives, self.own_sessions, self.retired],
             **({"cut_off": cut_off} if (cut_off := self._cut_off()) else {}),
+            **({"unreadable": sorted(self._unreadable)} if self._unreadable else {}),
             "due": self.due,
             "last_us": self._last_us,
             "keys": [[key, *id_] for key, id_ in self.keys.items()],
@@ -460,6 +476,7 @@ class DurableServer(Host):
         self.peer_lives, self.own_sessions, self.retired = state.get("lives", [{}, {}, {}])
         for peer in state.get("cut_off", []):
             self._links[peer].is_cut_off = True
+        self._unreadable = set(state.get("unreadable", []))
         self.due = state["due"]
         self._last_us = state["last_us"]
         self.keys = {key: MessageId(origin, number) for key, origin, number in state.get("keys", [])}

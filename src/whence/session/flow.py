@@ -60,8 +60,14 @@ class Flow:
 
     @property
     def may_ack(self) -> bool:
-        """Acknowledgements may leave."""
-        return not (self.full if self.rooms is None else self._overfull) or self.release
+        """Acknowledgements may leave.
+
+        Where nodes route, not before this one knows which life it is: what it sets aside until then is in
+        none of the queues that say who has room, and whoever had it acknowledged would send more.
+        """
+        if self.rooms is None:
+            return not self.full or self.release
+        return not self._host.is_unsure and (not self._overfull or self.release)
 
     def refresh(self) -> None:
         """Look at the queues. Once per turn of the loop."""

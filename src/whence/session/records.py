@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from whence.core.message import MessageId, NodeId, Packet, Together
+from whence.core.message import MessageId, NodeId, Packet
 from whence.errors import DataError
-from whence.session.wire import packets_body
+from whence.session.wire import Unopened, unopened
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ class Arrived(NamedTuple):
     now_us: int
     peer: NodeId
     seq: int
-    packets: Sequence[Packet]
+    packets: Sequence[Packet] | Unopened
 
 
 class Submitted(NamedTuple):
@@ -183,20 +183,19 @@ RECORDS: dict[int, type[Record]] = {
     13: Retired,
     14: Said,
     15: Passed,
+    16: Arrived,  # as they came, not opened
     20: Buried,
     21: Revived,
     22: Dropped,
 }
-_NUMBERS = {kind: number for number, kind in RECORDS.items()}
+_UNOPENED = 16
+_NUMBERS = {kind: number for number, kind in RECORDS.items() if number != _UNOPENED}
 
 
 def _fields(record: Record) -> tuple[Any, ...]:
-    """The number of its kind and its fields; packets whose bytes are there are not encoded again."""
-    if isinstance(record, Arrived):
-        now_us, peer, seq, packets = record
-        if isinstance(packets, Together):
-            body = packets_body(len(packets), packets.encoded)
-            return _NUMBERS[Arrived], now_us, peer, seq, msgspec.Raw(body)
+    """The number of its kind and its fields."""
+    if isinstance(record, Arrived) and isinstance(record.packets, Unopened):
+        return _UNOPENED, *record[:-1], record.packets.bodies
     return (_NUMBERS[type(record)], *record)
 
 
@@ -224,11 +223,12 @@ class RecordCodec:
 
     def _record(self, data: Any) -> Record:
         number, *fields = data
-        record = msgspec.convert(fields, RECORDS[number])
-        if isinstance(record, Arrived):
-            packets = msgspec.convert(record.packets, tuple[self._packet_type, ...])  # type: ignore[name-defined]  # mypy takes no type from an attribute
-            return record._replace(packets=packets)
-        return record
+        if RECORDS[number] is not Arrived:
+            return msgspec.convert(fields, RECORDS[number])
+        if number == _UNOPENED:
+            now_us, peer, seq, bodies = msgspec.convert(fields, tuple[int, NodeId, int, list[bytes]])
+            return Arrived(now_us, peer, seq, unopened(self._packet_type, bodies))
+        return Arrived(*msgspec.convert(fields, tuple[int, NodeId, int, tuple[self._packet_type, ...]]))  # type: ignore[name-defined]  # mypy takes no type from an attribute
 
     def _read(self, data: bytes, meaning: Callable[[Any], T]) -> T:
         try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import msgspec
 
-from whence.core.message import Packet
 from whence.errors import CertificateError, FrameError, HandshakeError, PeerError
 from whence.session.handshake import Certified, check_certificate, check_claim, replayed
 from whence.session.links import Channel, Link
@@ -29,6 +28,7 @@ from whence.session.wire import (
     Hello,
     Known,
     MembersNews,
+    Packets,
     Refusal,
     RoomNews,
     answer_frame,
@@ -125,7 +125,7 @@ class Session:
 
     # Bytes
 
-    def feed(self, data: bytes) -> list[Packet]:
+    def feed(self, data: bytes) -> Packets:
         """The packets that `data` completes; `obey` follows, once they are taken."""
         link = self.link
         if link is None:
@@ -171,7 +171,7 @@ class Session:
 
     # Handshake
 
-    def _greet(self, data: bytes) -> list[Packet]:
+    def _greet(self, data: bytes) -> Packets:
         self.has_spoken = True
         try:
             link = None

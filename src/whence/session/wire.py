@@ -11,7 +11,7 @@ exception: tests/fuzz holds it to that.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import cache, partial
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
@@ -330,6 +330,74 @@ class _RepeatedDecoder:
         return known[encoded]
 
 
+class Unopened:
+    """Packets that arrived together, as the bytes of arrays of them: written before they are decoded.
+
+    A node with a store handles packets when they are on the disk, hundreds of others later: what was decoded
+    when it came has left the processor's cache by then.
+    """
+
+    __slots__ = ("_count", "_decode_many", "_make", "bodies")
+
+    def __init__(
+        self,
+        decode_many: Callable[[bytes], list[Packet]],
+        bodies: Iterable[bytes] = (),
+        make: Callable[[], list[Packet]] = list,
+    ) -> None:
+        self._decode_many = decode_many
+        self._make = make
+        self.bodies: list[bytes] = []
+        self._count = 0
+        for body in bodies:
+            self.add(body)
+
+    def add(self, body: bytes) -> None:
+        """One more array; `ValueError` if it cannot be one."""
+        count = _array_count(body)
+        if not 0 <= count < len(body):  # each item has a byte
+            raise ValueError("it is not an array of packets")
+        self._count += count
+        self.bodies.append(body)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def open(self) -> list[Packet]:
+        """The packets; `FrameError` if they cannot be decoded."""
+        packets = self._make()
+        encoded = packets.encoded if isinstance(packets, Together) else None
+        try:
+            for body in self.bodies:
+                packets += self._decode_many(body)
+                if encoded is not None:
+                    encoded.append(body[_head_bytes(body) :])
+        except (ValueError, RecursionError) as error:
+            raise _undecodable("DATA or BATCH", error) from None
+        return packets
+
+
+Packets: TypeAlias = list[Packet] | Unopened  # that arrived together
+
+
+def unopened(packet_type: type[Packet], bodies: Iterable[bytes]) -> Unopened:
+    """Packets as they were written."""
+    return Unopened(packet_decoders(packet_type)[1], bodies)
+
+
+def _head_bytes(array: bytes) -> int:
+    return _HEAD_BYTES.get(array[0], 1)
+
+
+def _array_count(array: bytes) -> int:
+    """How many items it announces; -1 if it is not an array."""
+    first = array[0] if array else 0
+    if first & 0xF0 == 0x90:
+        return first & 0x0F
+    head_bytes = _HEAD_BYTES.get(first, 0)
+    return int.from_bytes(array[1:head_bytes]) if 0 < head_bytes <= len(array) else -1
+
+
 class FrameReader:
     """Cuts one connection's bytes into frames and decodes them.
 
@@ -345,6 +413,7 @@ class FrameReader:
         *,
         datagrams: bool = False,
         keeps_encoded: bool = False,
+        opens: bool = True,
     ) -> None:
         self.error: PeerError | None = None
         self.control: list[Control] = []  # filled by `feed`, emptied by the session that handles them
@@ -352,7 +421,10 @@ class FrameReader:
         self._max_bytes = max_frame_bytes
         self._datagrams = datagrams
         decode_again = partial(_decode_again, self._decode_many)
-        self._packets: Callable[[], list[Packet]] = partial(Together, decode_again) if keeps_encoded else list
+        make: Callable[[], list[Packet]] = partial(Together, decode_again) if keeps_encoded else list
+        self._packets: Callable[[], Packets] = (
+            make if opens else partial(Unopened, self._decode_many, (), make)
+        )
         self._tail = bytearray()  # the beginning of a frame that is not complete
         self._need = HEADER.size  # bytes that the tail must reach before it is worth looking at
 
@@ -396,7 +468,7 @@ class FrameReader:
             )
         return _decoded(_hello, body, "HELLO")
 
-    def feed(self, data: bytes) -> list[Packet]:
+    def feed(self, data: bytes) -> Packets:
         """The packets that `data` completes. Other frames go to `control`; a fault to `error`."""
         packets = self._packets()
         if self.error is not None:
@@ -431,8 +503,8 @@ class FrameReader:
             raise FrameError("datagram", "its last frame is cut off", "Check the peer's release")
         return packets
 
-    def _cut(self, data: bytes, packets: list[Packet]) -> int:
-        """Decode every complete frame of `data`; return where the first incomplete one begins."""
+    def _cut(self, data: bytes, packets: Packets) -> int:
+        """Take every complete frame of `data`; return where the first incomplete one begins."""
         at, last = 0, len(data) - HEADER.size
         encoded = packets.encoded if isinstance(packets, Together) else None
         while at <= last:
@@ -443,14 +515,17 @@ class FrameReader:
             if stop > len(data):
                 break
             body = data[at + HEADER.size : stop]
-            if kind == 13:  # FrameType.BATCH; a look-up in the enumeration costs as much as a header
-                packets += self._decode_many(body)
-                if encoded is not None:
-                    encoded.append(body[_HEAD_BYTES.get(body[0], 1) :])
-            elif kind == 2:  # FrameType.DATA
-                packets.append(self._decode(body))
-                if encoded is not None:
-                    encoded.append(body)
+            if kind in {2, 13}:  # DATA, BATCH; a look-up in the enumeration costs as much as a header
+                if isinstance(packets, Unopened):
+                    packets.add(body if kind == 13 else _ONE + body)
+                elif kind == 13:
+                    packets += self._decode_many(body)
+                    if encoded is not None:
+                        encoded.append(body[_head_bytes(body) :])
+                else:
+                    packets.append(self._decode(body))
+                    if encoded is not None:
+                        encoded.append(body)
             else:
                 self._read_control(kind, body)
             at = stop

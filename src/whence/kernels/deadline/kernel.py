@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from whence.core.rng import GOLDEN, purpose, stream
+from whence.kernels.by_place import by_place
 from whence.kernels.calendar import NODES_MAX, WIDTH_US
 from whence.kernels.compile import Array, note_compiled
 from whence.kernels.compile import is_compiled as compiled
@@ -243,7 +244,7 @@ def run(
     refuse("deadlines", _too_much(planned))
     room = 1
     state = make_state(scenario, options, planned, room)
-    while not advance(state):
+    while not advance(by_place(state)):
         room *= 2
         state = make_state(scenario, options, planned, room)
     note_compiled(advance)

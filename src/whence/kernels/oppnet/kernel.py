@@ -24,6 +24,7 @@ from typing import cast
 import msgspec
 import numpy as np
 
+from whence.kernels.by_place import by_place
 from whence.kernels.compile import Array, note_compiled
 from whence.kernels.compile import is_compiled as compiled
 from whence.kernels.contract import NOTHING, TESTED, Keep, missing, refuse
@@ -211,10 +212,10 @@ def run_plan(
         state = make_state(
             plan, settings, broadcasts, known, list(watch), sample_us if len(watch) else 0, room
         )
-        lacking = advance(state)
+        lacking = advance(by_place(state))
         while lacking != a.DONE:
             state = grown(state, lacking)
-            lacking = advance(state)
+            lacking = advance(by_place(state))
         note_compiled(advance)
         if not state.counters[a.OVERFLOWS]:
             return _detail(state, known, settings)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from whence.errors import InvariantError
+from whence.kernels.by_place import by_place
 from whence.kernels.compile import Array, note_compiled
 from whence.kernels.compile import is_compiled as compiled
 from whence.kernels.contract import NOTHING, TESTED, Keep, missing, refuse
@@ -79,7 +80,7 @@ def run(
     """Run a scenario; with `record.window_us` its outcome has the series."""
     refuse("prc", refusal(scenario, level, keep))
     state = _make_state(scenario)
-    while (needed := advance(state)) != a.DONE:
+    while (needed := advance(by_place(state))) != a.DONE:
         if needed == a.BROKEN:
             raise InvariantError("kernel of prc", f"fault {state.counters[a.FAULT]}")
         state = a.grown(state, needed)

@@ -35,6 +35,7 @@ import msgspec
 import numpy as np
 
 from whence.core.rng import purpose, stream
+from whence.kernels.by_place import by_place
 from whence.kernels.calendar import IN_FLIGHT, NODES_MAX, WIDTH_US
 from whence.kernels.compile import Array, note_compiled
 from whence.kernels.compile import is_compiled as compiled
@@ -325,7 +326,7 @@ def run(
 
 def run_state(state: a.VCubeArrays) -> a.VCubeArrays:
     """Run to the end; whatever must grow grows."""
-    while (needed := advance(state)) != a.DONE:
+    while (needed := advance(by_place(state))) != a.DONE:
         state = a.grown(state, needed)
     note_compiled(advance)
     return state

@@ -34,7 +34,13 @@ from whence.core.group import WINDOW_MAX, Gaps, check_payload, is_too_far, refus
 from whence.core.holdback import HoldBack, Key
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Unread, Waiting
 from whence.core.protocol import State
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
+from whence.core.sizes import (
+    FRAME_BYTES,
+    array_header_bytes,
+    binary_header_bytes,
+    uint_array_bytes,
+    uint_bytes,
+)
 from whence.protocols.baselines.flooding import Flooding
 
 _make = tuple.__new__  # of a named tuple: half the cost of its own constructor
@@ -361,7 +367,7 @@ class Vector(Flooding):
     def sizes(self, packet: Packet) -> Sizes:
         origin, number, after, payload = packet
         control = FRAME_BYTES + array_header_bytes(4) + uint_bytes(origin) + uint_bytes(abs(number))
-        control += array_header_bytes(len(after)) + sum(map(uint_bytes, after))
+        control += uint_array_bytes(after)
         control += binary_header_bytes(len(payload))
         return Sizes(control + len(payload), control)
 

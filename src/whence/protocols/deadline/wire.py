@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from whence.core.message import Sizes
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
+from whence.core.sizes import (
+    FRAME_BYTES,
+    array_header_bytes,
+    binary_header_bytes,
+    uint_array_bytes,
+    uint_bytes,
+)
 
 UINT_MAX_BYTES = 9
 MESSAGE, SOLICITATION, REPLY = 0, 1, 2  # the kinds of packets (Figure 8: B-RECV, SOLICIT-RECV, RPY-RECV)
@@ -61,15 +67,10 @@ def reply_packets(messages: Iterable[DeadlineMessage], limit_bytes: int) -> Iter
         yield DeadlinePacket(REPLY, tuple(taken), (), (), ())
 
 
-def array_bytes(values: tuple[int, ...]) -> int:
-    """An array of integers in MessagePack."""
-    return array_header_bytes(len(values)) + sum(map(uint_bytes, values))
-
-
 def message_bytes(message: DeadlineMessage) -> int:
     """One message in MessagePack, its payload included."""
     origin, number, stamp, deadline_us, after, left, payload = message
-    control_bytes = array_header_bytes(7) + array_bytes(after) + array_bytes(left)
+    control_bytes = array_header_bytes(7) + uint_array_bytes(after) + uint_array_bytes(left)
     control_bytes += uint_bytes(origin) + uint_bytes(number) + uint_bytes(stamp) + uint_bytes(deadline_us)
     return control_bytes + binary_header_bytes(len(payload)) + len(payload)
 
@@ -79,5 +80,5 @@ def packet_sizes(packet: DeadlinePacket) -> Sizes:
     kind, messages, have, upper, wants = packet
     total_bytes = FRAME_BYTES + array_header_bytes(5) + uint_bytes(kind) + array_header_bytes(len(messages))
     total_bytes += sum(map(message_bytes, messages))
-    total_bytes += array_bytes(have) + array_bytes(upper) + array_bytes(wants)
+    total_bytes += uint_array_bytes(have) + uint_array_bytes(upper) + uint_array_bytes(wants)
     return Sizes(total_bytes, total_bytes - sum(len(message.payload) for message in messages))

@@ -30,7 +30,13 @@ from whence.core.lives import SHAPE
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameters, anything, flag, whole
 from whence.core.protocol import State
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
+from whence.core.sizes import (
+    FRAME_BYTES,
+    array_header_bytes,
+    binary_header_bytes,
+    uint_array_bytes,
+    uint_bytes,
+)
 from whence.errors import MisuseError, ParameterError
 from whence.overlay.domain_graph import DomainGraph, Route, domain_graph, organised
 from whence.overlay.shape import Shape, first_shape, shape_of
@@ -161,6 +167,7 @@ class Domains(Unicast):
         return [cast(DomainPacket, packet) for packet in (*held, *unsent)]
 
     def understands(self, packets: Sequence[Packet]) -> bool:
+        """Whether this node knows all that packets name; otherwise the peer knows of a later change."""
         return all(origin < len(self.members) > to for _, origin, to, *_ in packets)
 
     def next_hop(self, to: NodeId) -> NodeId:
@@ -308,7 +315,7 @@ class Domains(Unicast):
         domain, origin, to, number, count, stamp, payload = cast(DomainPacket, packet)
         control = FRAME_BYTES + array_header_bytes(7)
         control += sum(map(uint_bytes, (domain, origin, to, abs(number), count)))
-        control += array_header_bytes(len(stamp)) + sum(map(uint_bytes, stamp))
+        control += uint_array_bytes(stamp)
         control += binary_header_bytes(len(payload))
         return Sizes(control + len(payload), control)
 

@@ -24,7 +24,13 @@ from whence.core.group import NUMBER_MAX, id_of
 from whence.core.message import Message, MessageId, NodeId, Packet, Sizes, Waiting
 from whence.core.parameters import Parameters
 from whence.core.protocol import State
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
+from whence.core.sizes import (
+    FRAME_BYTES,
+    array_header_bytes,
+    binary_header_bytes,
+    uint_array_bytes,
+    uint_bytes,
+)
 from whence.protocols.domains.clock import CLOCKS, STAMPS, Stamp
 from whence.protocols.domains.consumer import Consumer, HandOn
 from whence.protocols.domains.unicast import Unicast, pair
@@ -140,7 +146,7 @@ class Matrix(Unicast):
         origin, number, count, stamp, payload = cast(MatrixPacket, packet)
         control = FRAME_BYTES + array_header_bytes(5)
         control += uint_bytes(origin) + uint_bytes(abs(number)) + uint_bytes(count)
-        control += array_header_bytes(len(stamp)) + sum(map(uint_bytes, stamp))
+        control += uint_array_bytes(stamp)
         control += binary_header_bytes(len(payload))
         return Sizes(control + len(payload), control)
 

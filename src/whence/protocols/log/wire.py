@@ -30,7 +30,14 @@ from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
 from whence.core.message import Sizes
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, text_bytes, uint_bytes
+from whence.core.sizes import (
+    FRAME_BYTES,
+    array_header_bytes,
+    binary_header_bytes,
+    text_bytes,
+    uint_array_bytes,
+    uint_bytes,
+)
 
 VERSION = 1
 BARRIER_MAX = 4_096  # entries of a barrier
@@ -74,7 +81,7 @@ def item_bytes(item: Item) -> int:
     """A message as a part of a frame."""
     stream, number, until, after, payload, mark = item
     size = array_header_bytes(6) + uint_bytes(stream) + uint_bytes(number) + uint_bytes(until)
-    size += array_header_bytes(len(after)) + sum(map(uint_bytes, after))
+    size += uint_array_bytes(after)
     return size + binary_header_bytes(len(payload)) + len(payload) + uint_bytes(mark)
 
 

@@ -7,13 +7,12 @@ of the life that followed it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from whence.core.group import LIFE_BITS, NUMBER_MAX
 from whence.core.message import Sizes
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, uint_bytes
+from whence.core.sizes import FRAME_BYTES, array_header_bytes, uint_array_bytes, uint_bytes
 from whence.protocols.vcube.wire import VCubeMessage, wire_message_bytes
 
 STAMP_MAX = 2 * NUMBER_MAX >> LIFE_BITS
@@ -96,8 +95,4 @@ def packet_sizes(packet: MemberPacket) -> Sizes:
 
 def _control_bytes(control: Control) -> int:
     kind, *vectors = control
-    return array_header_bytes(len(control)) + uint_bytes(kind) + sum(map(_vector_bytes, vectors))
-
-
-def _vector_bytes(vector: Sequence[int]) -> int:
-    return array_header_bytes(len(vector)) + sum(map(uint_bytes, vector))
+    return array_header_bytes(len(control)) + uint_bytes(kind) + sum(map(uint_array_bytes, vectors))

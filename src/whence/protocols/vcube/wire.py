@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 from whence.core.clocks import Delta
 from whence.core.message import Sizes
-from whence.core.sizes import FRAME_BYTES, array_header_bytes, binary_header_bytes, uint_bytes
+from whence.core.sizes import (
+    FRAME_BYTES,
+    array_header_bytes,
+    binary_header_bytes,
+    uint_array_bytes,
+    uint_bytes,
+)
 
 PAPER_PACKET_BYTES = 20  # section 5: the header of a packet
 PAPER_ENTRY_BYTES = 4  # section 5.2: one entry of the vector clock
@@ -44,7 +50,7 @@ def wire_message_bytes(message: VCubeMessage) -> int:
     """One message in MessagePack, its payload included."""
     origin, number, after, payload = message
     control_bytes = array_header_bytes(4) + uint_bytes(origin) + uint_bytes(number)
-    control_bytes += array_header_bytes(len(after)) + sum(map(uint_bytes, after))
+    control_bytes += uint_array_bytes(after)
     return control_bytes + binary_header_bytes(len(payload)) + len(payload)
 
 
