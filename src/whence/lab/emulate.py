@@ -193,6 +193,7 @@ class Emulation:
         self._addresses = dict(zip(self.names, _free_addresses(len(self.names)), strict=True))
         self._workers: list[Worker] = []
         self._place: dict[str, Worker] = {}
+        self._parting: set[asyncio.Task[None]] = set()  # kept, or they could be collected
 
     async def go(self, folder: Path, processes: int, progress: Callable[[int], None]) -> None:
         """Run the whole plan."""
@@ -278,11 +279,19 @@ class Emulation:
             return [self._place[name].order("say", name, payload_bytes, lifetime_us)]
         one, other = fields
         if what == _DOWN:
-            return [self._place[a].order("part", a, b) for a, b in (fields, fields[::-1])]
+            parting = asyncio.create_task(self._part(one, other))
+            self._parting.add(parting)
+            parting.add_done_callback(self._parting.discard)
+            return [parting]
         return [
             self._place[other].order("meet", other, one, None),
             self._place[one].order("meet", one, other, str(self._addresses[other])),
         ]
+
+    async def _part(self, one: str, other: str) -> None:
+        """Whoever calls parts first: it would call again if the other had closed the connection."""
+        for name, peer in ((one, other), (other, one)):
+            await self._place[name].order("part", name, peer)
 
 
 def _free_addresses(wanted: int) -> list[Address]:
