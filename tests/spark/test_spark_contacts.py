@@ -104,6 +104,8 @@ def test_pieces_of_files_keep_steps_whole_and_are_few_or_none() -> None:
     everywhere = [TimeGroup(third, at, 1_000) for at in range(12)]
     assert read_pieces(everywhere, 1) is None  # every group has the times of every piece
     assert read_pieces([], 1) is None
+    usual = [TimeGroup(2**20, at * 2**20 // 1_000, (at + 1) * 2**20 // 1_000) for at in range(10)]
+    assert len(read_pieces(usual, 1) or ()) == 10  # what pyarrow writes: groups that cut a step in two
 
 
 def test_a_plan_is_collected(spark: SparkSession) -> None:

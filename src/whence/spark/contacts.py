@@ -34,7 +34,7 @@ from whence.spark.tables import INTERVALS, POSITIONS, columns_of, require
 TASK_ROWS = 500_000  # positions for a task: a second of work, some 100 MB
 TASKS_MIN = 4
 PIECES_PER_TASK = 8  # pieces are dealt out by a hash: of many small ones every task gets about as much
-READ_ROWS_MAX = 4 * TASK_ROWS  # for a task that reads files itself: row groups are as large as they are
+READ_ROWS_MAX = 5 * TASK_ROWS  # for a task that reads files itself: two of the usual 2**20 rows fit
 READ_AGAIN_MAX = 2.0  # times that a row may be read on average before it is cheaper to shuffle
 
 
