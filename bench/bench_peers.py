@@ -95,12 +95,13 @@ SYSTEMS = (
     System("Whence log, durable", brokerless.whence_member(True), 100_000),
     System("JetStream", brokers.jetstream, 80_000, **NATS),
     System("JGroups", jvm.jgroups, 150_000, jars=("jgroups",)),
-    System("Joram", jvm.joram, 3_000, server=jvm.joram_server, jars=("joram-mom-core", "a3-rt")),
+    System("Joram", jvm.joram, 12_000, server=jvm.joram_server, jars=("joram-mom-core", "a3-rt")),
 )
 
 
 def run_round(system: System, load: Load) -> Record:
     """One group under one load."""
+    Path("out").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir="out") as name, system.server(Path(name).resolve()) as place:
         if system.jars:
             warm = max(system.deliveries // load.nodes**2 // 2, 1)
