@@ -27,6 +27,7 @@ class Settings:
     log: str
     limits: dict[str, Any] = field(default_factory=dict)
     reads: bool = True  # a task of its own reads, and writes down
+    expires: bool = False  # also what was too late
 
 
 class Member:
@@ -42,10 +43,21 @@ class Member:
         os.write(self.log, json.dumps(fields).encode() + b"\n")
 
     async def read(self) -> None:
-        """Write down every message, and every outcome that says what is missing."""
+        """Write down every message."""
         try:
             async for message in self.group:
                 self.write("got", message.origin, message.number, message.payload.decode())
+        except WhenceError as error:
+            self.ended = str(error)
+
+    async def read_outcomes(self) -> None:
+        """Write down every message, and every one that was too late."""
+        try:
+            async for outcome in self.group.outcomes():
+                if isinstance(outcome, whence.Message):
+                    self.write("got", outcome.origin, outcome.number, outcome.payload.decode())
+                elif isinstance(outcome, whence.Expired):
+                    self.write("expired", outcome.origin, outcome.number, outcome.reason)
         except WhenceError as error:
             self.ended = str(error)
 
@@ -163,7 +175,8 @@ async def run(settings: Settings) -> None:
     async with whence.join("room", node=settings.node, limits=limits, **settings.options) as group:
         member = Member(group, log)
         member.write("open", settings.node, os.getpid())
-        reading = asyncio.create_task(member.read()) if settings.reads else None
+        read = member.read_outcomes if settings.expires else member.read
+        reading = asyncio.create_task(read()) if settings.reads else None
         print(json.dumps("ready"), flush=True)
         async for line in orders():
             verb, *given = json.loads(line)

@@ -26,7 +26,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
     "protocol": ({"protocol": "fifo"}, "the protocol ('fifo' at 'ODD', 'vector' at 'bob')"),
     "parameter": ({"relay": False}, "parameter 'relay' (false at 'ODD', \"need\" at 'bob')"),
     "payload limit": (
-        {"limits": quick_limits(max_payload_bytes=7)},
+        {"limits": quick_limits(leave_timeout_s=0.05, max_payload_bytes=7)},
         "max_payload_bytes (7 at 'ODD', 1048576 at 'bob')",
     ),
     "members": ({"more": "dave"}, "the members ('dave' only at 'ODD')"),

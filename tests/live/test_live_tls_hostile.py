@@ -71,6 +71,18 @@ async def dial(peer: RawPeer, then: bytes = FORGED) -> Refusal | None:
     raise AssertionError("it was let in")
 
 
+async def cut_off(alice: whence.Group, carol: whence.Group) -> None:
+    """Break the connection, as a network does, and let none be made until `dial` of the transport is back."""
+
+    async def unreachable(_: Any) -> Any:
+        raise OSError("unreachable")
+
+    await eventually(lambda: alice.stats().links["carol"].state == "connected")  # carol was first to know
+    alice._node.transport.dial = unreachable  # type: ignore[method-assign,union-attr]
+    alice._node.links["carol"].channel.abort()  # type: ignore[union-attr]
+    await eventually(lambda: carol.stats().links["alice"].state != "connected")
+
+
 @pytest.mark.parametrize("connected", [True, False])
 def test_a_forged_sender_is_refused(keys: Path, connected: bool) -> None:
     """A valid certificate of bob, and a HELLO that says "alice", whether alice is there or not."""
@@ -78,8 +90,7 @@ def test_a_forged_sender_is_refused(keys: Path, connected: bool) -> None:
     async def main() -> None:
         async with carol_with_alice(keys) as (alice, carol, peers):
             if not connected:
-                alice._node.links["carol"].channel.abort()  # type: ignore[union-attr]  # as a broken network does
-                await eventually(lambda: carol.stats().links["alice"].state != "connected")
+                await cut_off(alice, carol)
             forger = RawPeer("alice", peers, carol, session=alice._node.identity.session)
             forger.context = client_context(keys, "bob")
             refusal = await dial(forger)
@@ -92,6 +103,8 @@ def test_a_forged_sender_is_refused(keys: Path, connected: bool) -> None:
             assert "its certificate is for 'bob'" in error.reason
             assert carol.stats().peer_errors == {"CertificateError": 1}
             if not connected:
+                assert carol.stats().links["alice"].state != "connected"  # nor has she been since
+                del alice._node.transport.dial  # type: ignore[union-attr]  # the network is whole again
                 await eventually(lambda: carol.stats().links["alice"].state == "connected")
                 carol._node.links["alice"].connections = 1  # it did come back once, and honestly
 

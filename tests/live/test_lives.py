@@ -31,6 +31,7 @@ class Room:
         self.peers = loopback(names)
         self.limits: dict[str, Any] = options.pop("limits", {})
         self.is_durable = options.pop("durable", True)
+        self.expires = options.pop("expires", False)
         self.options = options
         self.members: dict[str, Process] = {}
 
@@ -40,7 +41,8 @@ class Room:
             options["domains"] = [list(self.names)]
         if self.is_durable:
             options["store"] = str(self.folder / f"{node}.db")
-        return Settings(node, options, str(self.folder / f"{node}.log"), self.limits)
+        log = str(self.folder / f"{node}.log")
+        return Settings(node, options, log, self.limits, expires=self.expires)
 
     async def start(self, *names: str) -> None:
         for name in names or self.names:
@@ -102,6 +104,8 @@ class Room:
 
         await until(missing, lambda found: not found, 30)
         await asyncio.sleep(0.5)
+        # Whoever was asked first may have meant a process that is gone: its successor has met it by now.
+        await until(missing, lambda found: not found, 30)
 
     async def exchange(self, word: str) -> None:
         """All living members hear each other."""

@@ -12,8 +12,39 @@ import pytest
 import whence
 from live.test_lives import Room
 from support.living import eventually, in_a_loop, live_group, loopback, quick_limits, take
+from support.processes import until
 from whence.errors import MisuseError
 from whence.live.waiting import WallClock
+
+
+async def talk(room: Room, word: str) -> None:
+    """All living members hear each other: they speak until then, and what is not given is told as too late.
+
+    A new life cannot know that it will never be given what was said before it, and waits for that as long as
+    the first message lives that follows it. It gives this one a few milliseconds before its end, and a timer
+    may be later than that.
+    """
+    await room.connected()
+
+    async def unheard() -> set[tuple[str, str]]:
+        for node in room.members:
+            await room.say(node, f"{word} from {node}")
+        await asyncio.sleep(0.4)
+        pairs = {(node, origin) for node in room.members for origin in room.members}
+        return {(node, origin) for node, origin in pairs if f"{word} from {origin}" not in room.got(node)}
+
+    await until(unheard, lambda pairs: not pairs, 60)
+
+    async def unaccounted() -> set[tuple[str, str, int]]:
+        found = set()
+        for origin in room.members:
+            said = {(origin, line[2]) for line in room.lines(origin, "sent") if line[3].startswith(word)}
+            for node in room.members:
+                known = {(line[1], line[2]) for line in room.lines(node) if line[0] in ("got", "expired")}
+                found |= {(node, *each) for each in said - known}
+        return found
+
+    await until(unaccounted, lambda found: not found, 60)
 
 
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
@@ -23,29 +54,32 @@ async def test_a_member_of_a_deadline_group_comes_back_as_another_life(
     protocol: str, transport: str, tmp_path: Path
 ) -> None:
     limits = {"heartbeat_s": 0.2, "silence_s": 0.8}
-    room = Room(tmp_path, protocol, durable=False, limits=limits, transport=transport, lifetime=10.0)
+    room = Room(
+        tmp_path, protocol, durable=False, expires=True, limits=limits, transport=transport, lifetime=5.0
+    )
     await room.start()
-    await room.exchange("first")
+    await talk(room, "first")
     await room.kill("b")
     await room.say("a", "meanwhile")
     await room.start("b")
-    await room.exchange("after")
+    await talk(room, "after")
     assert await room.events("a", "returned")
     await room.end()
 
 
 @in_a_loop
 async def test_a_member_of_a_deadline_group_can_be_retired_over_tcp(tmp_path: Path) -> None:
-    room = Room(tmp_path, "odca", durable=False, limits={"queue_messages": 8}, transport="tcp", lifetime=10.0)
+    limits = {"queue_messages": 8}
+    room = Room(tmp_path, "odca", durable=False, expires=True, limits=limits, transport="tcp", lifetime=10.0)
     await room.start()
-    await room.exchange("first")
+    await talk(room, "first")
     await room.kill("c")
     await room.members["a"].ask("retire", "c")
     for number in range(40):  # more than the queue takes
         await room.say("a", f"{number}")
     await room.gets("b", *(f"{number}" for number in range(40)))
     await room.start("c")
-    await room.exchange("back")
+    await talk(room, "back")
     await room.end()
 
 

@@ -69,6 +69,9 @@ async def test_a_mesh_grows_from_one_contact_and_everyone_gets_the_whole_history
         # Addresses were told: everyone is linked to everyone, and then no message comes twice.
         await eventually(lambda: all(len(group.stats().links) == 4 for group in groups))
         assert all(group.members == tuple(sorted(each.node for each in groups)) for group in groups)
+        await eventually(
+            lambda: all(len(list(group._node.host.log.exchange.synced())) == 4 for group in groups)  # type: ignore[attr-defined]
+        )
         await asyncio.sleep(0.5)
 
         def duplicates() -> int:

@@ -137,12 +137,11 @@ async def test_a_full_disk_refuses_and_goes_on_by_itself(tmp_path: Path) -> None
             await a.broadcast(b"refused at once")
         for number in range(2000):
             await b.broadcast(b"%d" % number)  # no one waits for a disk of others
+        session, unused = b._node.host.log.exchange.of["a"], b._node.host.log.exchange.window - 2000
+        await eventually(lambda: session.credit == unused)
         await asyncio.sleep(0.2)
         assert a.stats().log.error is not None
-        session = b._node.host.log.exchange.of["a"]
-        assert (
-            session.credit == b._node.host.log.exchange.window - 2000
-        )  # what is not on the disk is not acknowledged
+        assert session.credit == unused  # what is not on the disk is not acknowledged
         assert not any(isinstance(each, whence.Message) and each.origin == "b" for each in a._inbox)
         room[0] = 1 << 30
         await eventually(lambda: a.stats().log.error is None)

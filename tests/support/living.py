@@ -6,14 +6,19 @@ Run as a program it is one member of a group in its own process (see `Member`).
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import functools
 import json
+import os
 import random
 import socket
 import struct
+import tempfile
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import whence
@@ -21,6 +26,7 @@ from support.processes import results_of, take_part
 from whence.core.group import LIFE_BITS
 from whence.core.message import Message
 
+PORTS_KEPT = 500  # that a process keeps from others: more than any test takes
 QUICK = {"backoff_first_s": 0.01, "backoff_max_s": 0.2, "ack_delay_s": 0.005, "leave_timeout_s": 20.0}
 
 
@@ -34,8 +40,37 @@ def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
+@functools.cache
+def _port_locks() -> int:
+    """A file of which each process locks the bytes at the numbers of its ports: no two take the same."""
+    path = Path(tempfile.gettempdir()) / f"whence-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+_mine: deque[int] = deque()  # what this process has locked, the oldest first
+
+
+def _is_free(port: int) -> bool:
+    """Whether no other test has taken a port, nor a program uses it; it is this process's then."""
+    if port in _mine:
+        return False
+    try:
+        fcntl.lockf(_port_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    _mine.append(port)
+    if len(_mine) > PORTS_KEPT:
+        fcntl.lockf(_port_locks(), fcntl.LOCK_UN, 1, _mine.popleft())
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago.
+    """Ports that are free, also while their member is not there yet, or has been killed and will come back.
 
     Below the range from which the kernel takes the ports of outgoing connections: between our asking
     and the member's listening a proxy would otherwise be given one of them now and then.
@@ -43,12 +78,7 @@ def free_ports(count: int) -> list[int]:
     ports: list[int] = []
     while len(ports) < count:
         port = random.SystemRandom().randrange(10_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in ports:
+        if _is_free(port):
             ports.append(port)
     return ports
 

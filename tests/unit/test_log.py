@@ -344,6 +344,27 @@ def test_what_a_reader_does_not_take_is_dropped_at_max_bytes_and_told() -> None:
     assert unread[-1].last < 60
 
 
+@pytest.mark.parametrize(
+    "keep", [{"keep": "bytes", "keep_bytes": 2_000}, {"keep": "count", "keep_count": 20}], ids=str
+)
+def test_r21_what_is_too_much_is_cut_when_a_slow_reader_is_done_and_nothing_else_happens(
+    keep: dict[str, Any],
+) -> None:
+    net = group("a", reads=True, **keep)
+    for _ in range(60):
+        net.broadcast("a")
+    later(net)
+    book = net.cores["a"].book  # type: ignore[attr-defined]
+    assert (book.first, book.next) == (1, 61)
+    book.done_before(31)
+    later(net)
+    assert book.first == 31
+    book.done_before(61)
+    later(net)
+    assert 61 - 25 <= book.first <= 61 - 15
+    assert not net.cores["a"]._needs_tick()  # type: ignore[attr-defined]
+
+
 def test_r24_a_key_names_one_message_for_ever() -> None:
     core = Log("a", [])
     assert core.id_of(b"k") is None

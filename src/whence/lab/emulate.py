@@ -14,6 +14,7 @@ import asyncio
 import socket
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from itertools import count, groupby
@@ -38,6 +39,7 @@ from whence.verify.run import verify_trace
 _UP, _DOWN, _SAY = range(3)
 _FOREVER_US = 1 << 60
 START_S = 120.0  # for the processes to listen
+AHEAD_S = 0.02  # of our time, for a process to say that it has heard how far the clock may run
 
 
 class Said(NamedTuple):
@@ -193,7 +195,9 @@ class Emulation:
         self._addresses = dict(zip(self.names, _free_addresses(len(self.names)), strict=True))
         self._workers: list[Worker] = []
         self._place: dict[str, Worker] = {}
-        self._parting: set[asyncio.Task[None]] = set()  # kept, or they could be collected
+        # What one pair of nodes is told it is told in order, also where nothing waits for it.
+        self._turns: dict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._telling: set[asyncio.Task[None]] = set()  # kept, or they could be collected
 
     async def go(self, folder: Path, processes: int, progress: Callable[[int], None]) -> None:
         """Run the whole plan."""
@@ -244,19 +248,30 @@ class Emulation:
                 await asyncio.gather(*done)
             progress(at_us)
         await self._wait_until(self._end_us())
+        await asyncio.gather(*self._telling)
 
     async def _wait_until(self, at_us: int) -> None:
-        """All that the plan says up to now has happened; let its clock run on to `at_us`."""
+        """All that the plan says up to now has happened; let its clock run on to `at_us`.
+
+        It runs only a little ahead of the slowest process: what one that the machine lets wait would have
+        said meanwhile would come after the end of a contact.
+        """
         clock = self._clock
-        late_us = clock.free_us() - clock.next_us
-        if late_us > 0 and not self._free:
-            clock.began_ns += round(late_us * 1000 / clock.speed)
-            self.lost_us += late_us
-        clock.next_us = _FOREVER_US if self._free else at_us
-        for worker in self._workers:
-            worker.order("clock", clock.began_ns, clock.next_us)
-        while (early_us := at_us - clock.free_us()) > 0:  # noqa: ASYNC110 - a clock has no event
-            await asyncio.sleep(early_us / 1e6 / clock.speed)
+        ahead_us = round(AHEAD_S * 1e6 * clock.speed)
+        while True:
+            late_us = clock.free_us() - clock.next_us
+            if late_us > 0 and not self._free:
+                clock.began_ns += round(late_us * 1000 / clock.speed)
+                self.lost_us += late_us
+            clock.next_us = _FOREVER_US if self._free else min(at_us, clock.free_us() + 2 * ahead_us)
+            told = [worker.order("clock", clock.began_ns, clock.next_us) for worker in self._workers]
+            until_us = at_us if clock.next_us >= at_us else clock.next_us - ahead_us
+            while (early_us := until_us - clock.free_us()) > 0:  # noqa: ASYNC110 - a clock has no event
+                await asyncio.sleep(early_us / 1e6 / clock.speed)
+            if not self._free:
+                await asyncio.gather(*told)
+            if until_us == at_us:
+                return
 
     def _end_us(self) -> int:
         return min(self.plan.stop_us, self.scenario.stop.duration_us)
@@ -277,21 +292,28 @@ class Emulation:
         if what == _SAY:
             _, name, payload_bytes, lifetime_us = fields
             return [self._place[name].order("say", name, payload_bytes, lifetime_us)]
-        one, other = fields
-        if what == _DOWN:
-            parting = asyncio.create_task(self._part(one, other))
-            self._parting.add(parting)
-            parting.add_done_callback(self._parting.discard)
-            return [parting]
-        return [
-            self._place[other].order("meet", other, one, None),
-            self._place[one].order("meet", one, other, str(self._addresses[other])),
-        ]
+        telling = asyncio.create_task(self._meet(*fields) if what == _UP else self._part(*fields))
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+        return [telling]
+
+    async def _meet(self, one: str, other: str) -> None:
+        """Whoever is called knows of the contact first: it would close a connection that has no contact."""
+        async with self._turns[one, other]:
+            await self._place[other].order("near", other, one)
+            await self._place[one].order("near", one, other, str(self._addresses[other]))
+            linked = [self._place[name].order("linked", name, peer) for name, peer in _both(one, other)]
+        await asyncio.gather(*linked)
 
     async def _part(self, one: str, other: str) -> None:
         """Whoever calls parts first: it would call again if the other had closed the connection."""
-        for name, peer in ((one, other), (other, one)):
-            await self._place[name].order("part", name, peer)
+        async with self._turns[one, other]:
+            for name, peer in _both(one, other):
+                await self._place[name].order("part", name, peer)
+
+
+def _both(one: str, other: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    return (one, other), (other, one)
 
 
 def _free_addresses(wanted: int) -> list[Address]:

@@ -29,7 +29,7 @@ from whence.trace.schema import Level, PromisesMade
 from whence.trace.writer import TraceWriter
 
 MEND_S = 0.05  # how often a contact without a connection is tried again
-PATIENCE_MS = 200  # for a connection to come up before time goes on
+PATIENCE_S = 30.0  # for a connection to come up before time goes on
 _LIMITS = Limits(heartbeat_s=60.0, silence_s=600.0, leave_timeout_s=0.5)
 
 
@@ -78,7 +78,8 @@ class NodesProcess:
         self.clock = PlanClock(troupe.speed)
         self.nodes: dict[str, Node] = {}
         self.groups: dict[str, Group] = {}
-        self.calls: dict[tuple[str, str], Address] = {}  # contacts under way whose calls are ours
+        # Contacts under way, as each of our nodes sees them; with an address the call is ours.
+        self.contacts: dict[tuple[str, str], Address | None] = {}
 
     async def start(self, trace: TraceWriter) -> None:
         """Every node listens."""
@@ -104,25 +105,28 @@ class NodesProcess:
         """Carry out one order."""
         if verb == "clock":
             self.clock.began_ns, self.clock.next_us = given
-        elif verb == "meet":
-            await self._meet(*given)
+        elif verb == "near":
+            self._near(*given)
+        elif verb == "linked":
+            await self._linked(*given)
         elif verb == "part":
             name, other = given
-            self.calls.pop((name, other), None)
+            self.contacts.pop((name, other), None)
             self._member(name).part_from(other)
         elif verb == "say":
             name, payload_bytes, lifetime_us = given
             deadline_s = None if lifetime_us is None else lifetime_us / 1e6
             await self.groups[name].broadcast(bytes(payload_bytes), deadline=deadline_s)
 
-    async def _meet(self, name: str, other: str, address: str | None) -> None:
+    def _near(self, name: str, other: str, address: str | None = None) -> None:
+        """A contact begins; with an address it is this node that calls."""
+        found = self.contacts[name, other] = None if address is None else parse_address(address, other)
+        self._member(name).meet(other, found)
+
+    async def _linked(self, name: str, other: str) -> None:
         """Let the connection come up before time goes on: a radio needs no handshake of TCP."""
-        if address is not None:
-            self.calls[name, other] = parse_address(address, other)
-        self._member(name).meet(other, self.calls.get((name, other)))
-        for _ in range(PATIENCE_MS):
-            if other in self.nodes[name].links:
-                return
+        links, until_s = self.nodes[name].links, time.monotonic() + PATIENCE_S
+        while other not in links and (name, other) in self.contacts and time.monotonic() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     def _member(self, name: str) -> LogMembership:
@@ -134,7 +138,7 @@ class NodesProcess:
         """A contact whose connection could not be made, or broke, is tried again while it lasts."""
         while True:
             await asyncio.sleep(MEND_S)
-            for (name, other), address in list(self.calls.items()):
+            for (name, other), address in list(self.contacts.items()):
                 self._member(name).meet(other, address)
 
     async def read(self, group: Group) -> None:

@@ -700,7 +700,7 @@ class Log(Protocol):
             effects.append(CancelTimer(key) if at_us is None else SetTimer(key, at_us))
 
     def _needs_tick(self) -> bool:
-        waits = self.stability is not None and self.stability.waits
+        waits = self.retention.waits or (self.stability is not None and self.stability.waits)
         return bool(self._changed or self.repair.behind or self.people.away or self.plain.waiters or waits)
 
     # The rest of the contract

@@ -54,24 +54,27 @@ class Retention:
         self.max_bytes: int = options["max_bytes"]
         self.skew_us = skew_us
         self.by_size = self.keep in (COUNT, BYTES) or bool(self.max_bytes)  # else looked at now and then
+        self.waits = False  # more is to be cut as soon as the reader is done with it
 
     def point(self, ledger: Ledger, now_us: int, stable: Sequence[int], effects: Effects) -> int:
         """The LSN below which the log is to be cut; `book.first`: nowhere."""
         book = ledger.book
         point = book.first
+        end = book.cursor + 1  # no farther can be cut, and that it would be is all there is to know
         if self.keep == COUNT:
             kept = book.next - book.first
             if kept * SLACK > self.count * (SLACK + 1):
                 point = book.next - self.count
         elif self.keep == BYTES:
             if book.size_bytes * SLACK > self.bytes * (SLACK + 1):
-                point = self._heavy(book, book.size_bytes - self.bytes)
+                point = self._heavy(book, book.size_bytes - self.bytes, end)
         elif self.keep == LIFETIME:
-            point = self._while(book, lambda entry: self._is_dead(entry, now_us))
+            point = self._while(book, lambda entry: self._is_dead(entry, now_us), end)
         elif self.keep == STABLE:
             point = self._while(
-                book, lambda entry: last_of(entry) <= (stable[entry[0]] if entry[0] < len(stable) else 0)
+                book, lambda entry: last_of(entry) <= (stable[entry[0]] if entry[0] < len(stable) else 0), end
             )
+        self.waits = point > book.cursor
         point = min(point, book.cursor)
         unread = self._unread_point(book)
         if unread > max(point, book.cursor):
@@ -97,23 +100,24 @@ class Retention:
         """The LSN below which the log must be cut although the reader is not done; `book.first`: nowhere."""
         if not self.max_bytes or book.size_bytes <= self.max_bytes:
             return book.first
-        return self._heavy(book, book.size_bytes - self.max_bytes * (SLACK - 1) // SLACK)
+        return self._heavy(book, book.size_bytes - self.max_bytes * (SLACK - 1) // SLACK, book.next)
 
     def _is_dead(self, entry: Entry, now_us: int) -> bool:
         return len(entry) == 4 or 0 < entry[2] < now_us - self.skew_us
 
-    def _heavy(self, book: Book, too_much: int) -> int:
+    def _heavy(self, book: Book, too_much: int, end: int) -> int:
         def take(entry: Entry) -> bool:
             nonlocal too_much
             too_much -= entry_bytes(entry)
             return too_much > -entry_bytes(entry)
 
-        return self._while(book, take)
+        return self._while(book, take, end)
 
-    def _while(self, book: Book, holds: Any) -> int:
-        lsn = book.first
-        while lsn < book.next:
-            for entry in book.read(lsn, READ):
+    def _while(self, book: Book, holds: Any, end: int) -> int:
+        """The first LSN from `first` up to `end` whose entry is another."""
+        lsn, end = book.first, min(end, book.next)
+        while lsn < end:
+            for entry in book.read(lsn, min(READ, end - lsn)):
                 if not holds(entry):
                     return lsn
                 lsn += 1
