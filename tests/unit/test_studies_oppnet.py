@@ -360,6 +360,21 @@ def test_walkers_like_n777_are_counted(results: Results) -> None:
     assert 0 <= row.measure("n777_received_place") <= 100
 
 
+@pytest.mark.parametrize(
+    ("places", "verdict"),
+    [((2, 60), "agrees"), ((97, 99), "differs"), ((0, 9), "differs"), ((100, 100, 100), "differs")],
+)
+def test_plans_that_differ_do_not_widen_the_band_of_n777(places: tuple[float, ...], verdict: str) -> None:
+    """Of two plans an interval can be wider than the whole of 0 to 100 %."""
+    at = {"part": "main", "plan": WALKERS, "lifetime": 20, "mode": "published"}
+    rows = tuple(
+        Row(str(seed), {**at, "seed": seed}, {}, {"n777_received_place": place}, {})
+        for seed, place in enumerate(places, 1)
+    )
+    found = {one.claim.id: one for one in STUDY.judge(Results(rows))}["001-n777-received-20"]
+    assert (found.verdict, found.half, found.runs) == (verdict, 0, len(places))
+
+
 def test_the_region_is_the_worst_factor_over_lifetimes(results: Results) -> None:
     (row, *_) = results.select(part="region", plan=BUSES)
 

@@ -186,6 +186,7 @@ def derived(results: Results) -> Iterator[Derived]:
             statistics = {name: row.measures[name] for name in row.measures if name.startswith("plan_")}
             yield Derived({"part": "plan", "plan": plan, "seed": row.labels["seed"]}, statistics)
     yield from _region(results)
+    yield from _n777(results)
     for lifetime in lifetimes(results, WALKERS):
         for mode in MODES:
             for registry in REGISTRIES:
@@ -196,6 +197,20 @@ def derived(results: Results) -> Iterator[Derived]:
                         "registry": registry,
                     }  # fmt: skip
                     yield Derived(labels, {f"growth_{registry}": growth.mean})
+
+
+def _n777(results: Results) -> Iterator[Derived]:
+    """The place of what is printed of N777 among walkers like it, those of all plans together.
+
+    Without an interval: the band in which it is nothing special is as wide as it is.
+    """
+    for lifetime in lifetimes(results, WALKERS):
+        names = [f"n777_{what}_place" for what, minutes in N777 if minutes == lifetime]
+        found = {name: value(mean(results, name, WALKERS, lifetime)) for name in names}
+        there = {name: place for name, place in found.items() if place is not None}
+        if there:
+            runs = len(main_rows(results, WALKERS, lifetime))
+            yield Derived({"part": "n777", "plan": WALKERS, "lifetime": lifetime}, there, runs)
 
 
 def region_factor(
