@@ -677,7 +677,8 @@ def _swapped(results: Results) -> list[str]:
     return [
         "The paper says that 58 % of the walkers' transmissions take over five minutes with 10′, and prints "
         f"a mean of 263 s with a deviation of 175 s. Ours have {spread[0].mean:.0f} and {spread[1].mean:.0f} "
-        f"s, and {over.mean:.0f} % over five minutes: 58 and 42 look swapped."
+        f"s, and {over.mean:.0f} % over five minutes"
+        + (": 58 and 42 look swapped." if abs(over.mean - 42) < abs(over.mean - 58) else ".")
     ]
 
 
