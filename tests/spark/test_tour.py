@@ -23,7 +23,7 @@ from whence.report import html, tour
 from whence.sim.files import from_dict
 from whence.studies import save
 from whence.studies.base import Point, Study, StudyResult
-from whence.studies.results import Results
+from whence.studies.results import Results, Row
 from whence.studies.run import TRACES, run_study
 from whence.studies.tour import grid, page
 from whence.studies.tour.grid import TOUR
@@ -194,6 +194,21 @@ def test_a_part_of_a_report_that_cannot_be_made_is_a_line_of_it(
     assert "never run" in made.failures[0].error
     assert not made.holds
     assert len(made.results.rows) == len(result.results.rows)
+
+
+def test_a_run_whose_numbers_cannot_be_derived_is_a_line_of_the_report(
+    spark: SparkSession, result: StudyResult, folder: Path
+) -> None:
+    lost = result.results.rows[0]
+
+    def derive(row: Row) -> dict[str, float | None]:
+        return {"share": 1 / (row.run != lost.run), **STUDY.derive(row)}
+
+    made = run_study(spark, replace(STUDY, derive=derive), "tour", folder)
+    assert [(failure.run, failure.labels) for failure in made.failures] == [(lost.run, lost.labels)]
+    assert "ZeroDivisionError" in unescape(html.render(made, date="today"))
+    assert not made.holds
+    assert len(made.results.rows) == len(result.results.rows) - 1
 
 
 @pytest.mark.usefixtures("result")

@@ -188,6 +188,51 @@ def test_a_mean_has_an_interval_and_the_number_of_its_runs() -> None:
     assert asked(where=NEW, take=Take.MAX).interval is None
 
 
+def sized(nodes: int, *times: float) -> tuple[Row, ...]:
+    return tuple(row(nodes, "new", seed, time=time) for seed, time in enumerate(times, 1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "take", "relation", "measured", "half", "verdict"),
+    [
+        # Halves of a mean of 10 and 20: 12.7062 x 5 = 63.531; of a step between two such: x sqrt(2).
+        (sized(8, 10, 20) + sized(16, 30, 40), Take.SMALLEST_STEP, ">", 20, 89.846, "not judged"),
+        (sized(8, 10, 20) + sized(16, 130, 140), Take.SMALLEST_STEP, ">", 120, 89.846, "agrees"),
+        (sized(8, 130, 140) + sized(16, 10, 20), Take.SMALLEST_FALL, ">", 120, 89.846, "agrees"),
+        (sized(8, 130, 140) + sized(16, 10, 20), Take.SMALLEST_STEP, ">", -120, 89.846, "differs"),
+        # The smaller step is the surer one: the other is the one that counts.
+        (sized(8, 0, 0) + sized(16, 9, 9) + sized(32, 10, 28), Take.SMALLEST_STEP, ">", 10, 114.36,
+         "not judged"),
+        (sized(8, 10, 20) + sized(16, 30, 30), Take.MIN, ">", 15, 63.531, "not judged"),
+        (sized(8, -10, -20) + sized(16, -30, -30), Take.MAX, "<", -15, 63.531, "not judged"),
+        (sized(8, 10) + sized(16, 30, 40), Take.SMALLEST_STEP, ">", 25, 0, "agrees"),  # one run: none
+    ],
+)  # fmt: skip
+def test_what_is_least_of_several_places_has_its_interval(
+    rows: tuple[Row, ...], take: Take, relation: str, measured: float, half: float, verdict: str
+) -> None:
+    claim = Claim(
+        "x", "x", None, "a test", "time", limit=0.0, take=take, over="nodes", relation=Relation(relation)
+    )
+    (found,) = judge([claim], Results(rows))
+    assert (found.measured, found.half) == (pytest.approx(measured), pytest.approx(half, abs=1e-2))
+    assert found.verdict == verdict
+    assert ("without an interval" in found.reason) == (half == 0)
+
+
+def test_a_derived_line_brings_its_interval_along() -> None:
+    line = Derived({"shape": "line"}, {"slope": 1.5, "other": 1.5}, 7, {"slope": 1.6, "other": None})
+    claim = Claim("x", "x", None, "a test", "slope", limit=0.0, relation=Relation.MORE)
+    (found,) = judge([claim], Results((), derived=(line,)))
+    assert (found.verdict, found.half, found.runs) == ("not judged", 1.6, 7)
+    (found,) = judge([replace(claim, measure="other")], Results((), derived=(line,)))
+    assert (found.verdict, found.half, found.reason) == (
+        "agrees",
+        0,
+        "without an interval: one run at a place",
+    )
+
+
 def test_every_run_must_keep_its_promises() -> None:
     claim = Claim("x", "x", None, "a test", PROMISES_KEPT, evidence=Evidence.INVARIANT, take=Take.SUM)
     (found,) = judge([claim], Results((*ROWS, row(8, "bad", 1))))

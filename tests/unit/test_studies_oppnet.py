@@ -28,6 +28,7 @@ from whence.studies.oppnet import data as oppnet_data
 from whence.studies.oppnet.claims import BUSES, LIFETIMES, PRINTED, REGISTRIES, WALKERS, paper
 from whence.studies.oppnet.grid import FIRST_US, INTERVAL_US, MINUTE_US, SCALES, SKEWS_S, STUDY, scenario
 from whence.studies.oppnet.measures import region_factor, run_point
+from whence.studies.oppnet.page import region
 from whence.studies.results import Results, Row
 from whence.studies.verdicts import NO_MEASURE, Verdict
 from whence.trace.measures import read_measures
@@ -360,6 +361,21 @@ def test_walkers_like_n777_are_counted(results: Results) -> None:
     assert 0 <= row.measure("n777_received_place") <= 100
 
 
+@pytest.mark.parametrize(
+    ("places", "verdict"),
+    [((2, 60), "agrees"), ((97, 99), "differs"), ((0, 9), "differs"), ((100, 100, 100), "differs")],
+)
+def test_plans_that_differ_do_not_widen_the_band_of_n777(places: tuple[float, ...], verdict: str) -> None:
+    """Of two plans an interval can be wider than the whole of 0 to 100 %."""
+    at = {"part": "main", "plan": WALKERS, "lifetime": 20, "mode": "published"}
+    rows = tuple(
+        Row(str(seed), {**at, "seed": seed}, {}, {"n777_received_place": place}, {})
+        for seed, place in enumerate(places, 1)
+    )
+    found = {one.claim.id: one for one in STUDY.judge(Results(rows))}["001-n777-received-20"]
+    assert (found.verdict, found.half, found.runs) == (verdict, 0, len(places))
+
+
 def test_the_region_is_the_worst_factor_over_lifetimes(results: Results) -> None:
     (row, *_) = results.select(part="region", plan=BUSES)
 
@@ -373,6 +389,35 @@ def test_the_region_is_the_worst_factor_over_lifetimes(results: Results) -> None
     rows = Results((at(20, 1.2), at(60, 1 / 1.4)))
     found = region_factor(rows, BUSES, "latency_mean_s", PRINTED[BUSES]["latency"], 8, 5)
     assert found == pytest.approx(1.4)
+
+
+@pytest.mark.parametrize(
+    ("latency", "receives", "points", "agrees"),
+    [
+        (1.4, 1.05, 0.9, True),
+        (1.6, 1.05, 0.9, False),
+        (1.4, 0.85, 0.9, False),
+        (1.4, 1.05, -1.1, False),
+    ],
+)
+def test_an_exchange_agrees_by_latency_receives_and_share(
+    results: Results, latency: float, receives: float, points: float, agrees: bool
+) -> None:
+    (row, *_) = results.select(part="region", plan=WALKERS)
+    printed = {name: PRINTED[WALKERS][name][20] for name in ("latency", "receives", "delay", "ratio")}
+    only = replace(
+        row,
+        labels={**row.labels, "lifetime": 20, "rate": 8, "setup_s": 5},
+        measures={
+            "latency_mean_s": printed["latency"] * latency,
+            "receives": printed["receives"] * receives,
+            "delay_mean_s": printed["delay"] * 3,
+            "ratio_percent": printed["ratio"] + points,
+        },
+    )
+    (found,) = region(Results((only,)), WALKERS).rows
+    factor = round(max(receives, 1 / receives), 2)
+    assert found == (8, 5, latency, factor, 3.0, points, "agrees" if agrees else "")
 
 
 @pytest.mark.usefixtures("no_data")

@@ -14,7 +14,7 @@ from whence.sim.workload import sources
 from whence.studies import registry
 from whence.studies.base import check_grid
 from whence.studies.claims import printed
-from whence.studies.results import Estimate, percent_change
+from whence.studies.results import Estimate, Results, Row, percent_change
 from whence.studies.vcube import crashes
 from whence.studies.vcube.claims import BYTES, CLAIMS, CRASHES, PROTOTYPE_R0, SIZES, mean_hops
 from whence.studies.vcube.crashes import CASES, crash_scenario, run_crashes
@@ -75,6 +75,45 @@ def test_one_run_of_every_small_point_is_traced() -> None:
                 }
                 assert modes >= {"aggregation", "plain"}
                 assert "single tree" in modes or profile not in ("R0", "R1")
+
+
+def shape_rows(one: dict[int, tuple[float, ...]], many: dict[int, tuple[float, ...]]) -> Results:
+    """Receptions over a single tree and over many, by size and seed."""
+    return Results(
+        tuple(
+            Row(
+                f"{mode}-{nodes}-{seed}",
+                {"profile": "R0", "nodes": nodes, "mode": mode, "part": MAIN, "seed": seed},
+                {},
+                {"reception_ut": time, "reception_start_0_ut": 0.0, "reception_start_9_ut": time},
+                {},
+            )
+            for mode, times in (("single tree", one), ("plain", many))
+            for nodes, values in times.items()
+            for seed, time in enumerate(values, 1)
+        )
+    )
+
+
+MANY = {128: (100.0, 100.0, 100.0), 1024: (100.0, 100.0, 100.0)}
+
+
+@pytest.mark.parametrize(
+    ("one", "root", "rise"),
+    [
+        ({128: (150, 151, 149), 1024: (900, 901, 899)}, "agrees", "agrees"),
+        # No more than chance between 128 and 1024 nodes, and between one tree and many.
+        ({128: (150, 151, 149), 1024: (100, 300, 60)}, "not judged", "not judged"),
+        ({128: (150, 151, 149), 1024: (90, 91, 89)}, "differs", "differs"),
+    ],
+)
+def test_shapes_are_judged_beyond_the_interval_over_the_seeds(
+    one: dict[int, tuple[float, ...]], root: str, rise: str
+) -> None:
+    found = {each.claim.id: each for each in STUDY.judge(shape_rows(one, MANY))}
+    assert found["000-figure-11-root"].verdict == root
+    assert found["000-figure-1"].verdict == rise
+    assert found["000-figure-1"].half > 0
 
 
 def test_the_models_of_the_specification() -> None:

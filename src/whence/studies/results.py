@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import hypot, sqrt
 from typing import Any, ClassVar, TypeAlias
 
 Label: TypeAlias = str | int | float
@@ -88,6 +88,13 @@ def percent_change(first: Sequence[float], second: Sequence[float]) -> Estimate 
     return Estimate(100 * (ratio - 1), 100 * t_975(count - 1) * deviation * sqrt(count) / total, count)
 
 
+def step(before: Estimate, after: Estimate) -> Estimate:
+    """after - before, of runs that are not paired: the halves of their intervals add up as squares."""
+    known = before.half is not None and after.half is not None
+    half = hypot(before.half or 0.0, after.half or 0.0) if known else None
+    return Estimate(after.mean - before.mean, half, min(before.count, after.count))
+
+
 @dataclass(frozen=True)
 class Row:
     """One finished run: coordinates, measures, and the verifier's report."""
@@ -125,6 +132,7 @@ class Derived:
     labels: Mapping[str, Label]
     measures: Mapping[str, float | None]
     runs: int = 1  # how many runs, or points of a curve, it rests on
+    halves: Mapping[str, float | None] = field(default_factory=dict)  # of the measures' intervals, if known
 
 
 @dataclass(frozen=True)

@@ -125,21 +125,24 @@ def run_study(
             study.preparation()
     with phases.phase("simulate", len({run_id(point.scenario) for point in points})) as bar:
         ended = _sweep(spark, study, points, traces, bar)
-    failures = tuple(
+    failures = [
         Failure(status.run, point.labels, status.error or "no reason was given")
         for status, point in ended
         if status.status == "failed"
-    )
+    ]
     done = [(status.run, point) for status, point in ended if status.status != "failed"]
     parts = _Parts()
-    rows = _judged(spark, study, traces, done, phases)
+    rows, underived = _judged(spark, study, traces, done, phases)
+    failures += underived
     if study.measurement is not None:
         measurement = study.measurement(scale)
         with phases.phase("live", measurement.steps) as bar:
             rows += parts.made("live", lambda: measurement.run(bar.update, folder))
     results = Results(tuple(rows), study.repetition)
     found = witness.pick(results.select(**study.opened))
-    told = witness.tell(*found, traces / f"run={found[0].run}") if found else None
+    told = parts.made(
+        "witness", lambda: [witness.tell(*found, traces / f"run={found[0].run}")] if found else []
+    )
     headline = parts.made("headline", lambda: [study.headline(results)] if study.headline else [])
     tables = parts.made("tables", lambda: study.tables(results))
     figures = parts.made("figures", lambda: study.figures(results))
@@ -159,7 +162,7 @@ def run_study(
         figures=figures,
         judged=(*judged, *_finished(points, failures, parts.failures)),
         findings=findings,
-        witness=told,
+        witness=told[0] if told else None,
         command=command or f"whence study {study.name} --scale {scale}",
         environment={**versions(), "commit": git_commit(), "spark master": _master(spark)},
         seconds=phases.seconds,
@@ -187,18 +190,25 @@ def _sweep(
 
 def _judged(
     spark: SparkSession, study: Study, traces: Path, done: Sequence[tuple[str, Point]], phases: _Phases
-) -> list[Row]:
-    """The points whose runs finished, verified and measured; two points may share a run."""
+) -> tuple[list[Row], list[Failure]]:
+    """The points whose runs finished, verified and measured; two points may share a run.
+
+    A run from whose counts the numbers of the study cannot be derived is a failure.
+    """
     counted = _counted(traces, done)
     with phases.phase("verify"):
         traced = _open(traces, done)
         verdicts = _verify(spark, traced)
     with phases.phase("measure"):
         measures = _measure(spark, _unmeasured(traced, counted))
-    return [
-        _row(study, run, point, measures.get(run, {}), verdicts.get(run, {}), counted.get(run, {}))
-        for run, point in done
-    ]
+    rows, failures = [], []
+    for run, point in done:
+        known = (measures.get(run, {}), verdicts.get(run, {}), counted.get(run, {}))
+        try:
+            rows.append(_row(study, run, point, *known))
+        except Exception:  # noqa: BLE001 - whatever it lacks: one line of the report, and not its end
+            failures.append(Failure(run, point.labels, traceback.format_exc()))
+    return rows, failures
 
 
 def _counted(traces: Path, done: Sequence[tuple[str, Point]]) -> dict[str, Mapping[str, Any]]:

@@ -44,6 +44,7 @@ from whence.studies.results import (
     estimate,
     farthest,
     percent_change,
+    step,
     t_975,
 )
 
@@ -193,7 +194,9 @@ class Judged:
     def _beyond(self, off: float) -> tuple[Verdict, str]:
         """Of "more" and "less": by how much, in the direction that is claimed."""
         if off > self.half:
-            return Verdict.AGREES, ""
+            found = self.interval
+            has_none = found is not None and found.half is None and self.runs > 1  # one run says so itself
+            return Verdict.AGREES, "without an interval: one run at a place" if has_none else ""
         if off < -self.half or not self.half:
             return Verdict.DIFFERS, ""
         return Verdict.NOT_JUDGED, "the difference lies inside its interval"
@@ -500,35 +503,55 @@ def _measured(
             return _percent(claim, pairs)
         values = [(line, mine - other) for line, mine, other in pairs]
     if claim.over:
-        values = _means(values, claim.over)
+        return _taken_over(claim.take, _places(values, claim.over), expected)
     if not values:
         return None, None
     numbers = [value for _, value in values]
     if claim.take is Take.MEAN:
-        found = estimate(numbers)
+        found = _known(claim, values[0][0], numbers[0]) if len(values) == 1 else estimate(numbers)
         return found.mean, found
     return _taken(claim.take, numbers, expected), None
+
+
+def _known(claim: Claim, line: Line, value: float) -> Estimate:
+    """One number, with the interval that a line which was derived of many runs brings along."""
+    half = line.halves.get(claim.measure) if isinstance(line, Derived) else None
+    return Estimate(value, half, 1 if half is None else line.runs)
 
 
 def _taken(take: Take, numbers: Sequence[float], expected: float) -> float | None:
     if take is Take.FARTHEST:
         return farthest(numbers, expected)
-    if take is Take.SMALLEST_STEP:
-        return min((after - before for before, after in pairwise(numbers)), default=None)
-    if take is Take.SMALLEST_FALL:
-        return min((before - after for before, after in pairwise(numbers)), default=None)
     if take is Take.RANGE:
         return max(numbers) - min(numbers)
     return min(numbers) if take is Take.MIN else max(numbers) if take is Take.MAX else sum(numbers)
 
 
-def _means(values: Iterable[tuple[Line, float]], over: str) -> list[tuple[Line, float]]:
-    """The mean at each value of a label, in ascending order; each with the first line there."""
-    places: dict[Label, list[tuple[Line, float]]] = {}
+def _places(values: Iterable[tuple[Line, float]], over: str) -> list[Estimate]:
+    """The mean at each value of a label, in ascending order."""
+    places: dict[Label, list[float]] = {}
     for line, value in values:
-        places.setdefault(line.labels[over], []).append((line, value))
+        places.setdefault(line.labels[over], []).append(value)
     ordered = sorted(places.items(), key=lambda place: (isinstance(place[0], str), place[0]))
-    return [(there[0][0], estimate([value for _, value in there]).mean) for _, there in ordered]
+    return [estimate(numbers) for _, numbers in ordered]
+
+
+def _taken_over(
+    take: Take, found: Sequence[Estimate], expected: float
+) -> tuple[float | None, Estimate | None]:
+    """Of places, or of the steps between them, the one that is least (or most) with its interval."""
+    if take is Take.SMALLEST_STEP:
+        found = [step(before, after) for before, after in pairwise(found)]
+    elif take is Take.SMALLEST_FALL:
+        found = [step(after, before) for before, after in pairwise(found)]
+    elif take is Take.MAX:
+        chosen = max(found, key=lambda one: one.high, default=None)
+        return (None, None) if chosen is None else (chosen.mean, chosen)
+    elif take is not Take.MIN:
+        means = [one.mean for one in found]
+        return (_taken(take, means, expected), None) if means else (None, None)
+    chosen = min(found, key=lambda one: one.low, default=None)
+    return (None, None) if chosen is None else (chosen.mean, chosen)
 
 
 def _pairs(claim: Claim, lines: Iterable[Line], others: Iterable[Line]) -> list[tuple[Line, float, float]]:

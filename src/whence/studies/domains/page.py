@@ -346,11 +346,12 @@ def _saved(results: Results) -> str:
     }
     if any(value is None for value in found.values()):
         return ""
+    is_free = all(found[organisation, "updates"] == 0 for organisation in ("flat", "bus"))
+    nothing = ": between two servers it costs nothing to be one of many" if is_free else ""
     return (
         f"The clock work of a message grows with n to the power {found['flat', 'full']:.2f} in one domain "
         f"and {found['bus', 'full']:.2f} on the bus; with Updates and a list of changes to the power "
-        f"{found['flat', 'updates']:.2f} and {found['bus', 'updates']:.2f}: between two servers it costs "
-        "nothing to be one of many."
+        f"{found['flat', 'updates']:.2f} and {found['bus', 'updates']:.2f}{nothing}."
     )
 
 
@@ -362,7 +363,8 @@ def _on_wire(results: Results) -> str:
         rows = [results.column("wire_bytes", **where, stamps=stamps) for stamps in ("full", "updates")]
         change = percent_change(*rows) if rows[0] and len(rows[0]) == len(rows[1]) else None
         if change is not None:
-            parts.append(f"{change.mean:+.0f} % {words}".replace("-", "−"))
+            within = "" if change.half is None else f" ± {change.half:.1f}"
+            parts.append(f"{change.mean:+.0f}{within} % {words}".replace("-", "−"))
     told = f"When all of {WIRE_NODES} servers send to all, Updates changes control bytes on our wire by "
     return f"{told}{' and by '.join(parts)}." if parts else ""
 

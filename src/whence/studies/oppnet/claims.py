@@ -53,6 +53,7 @@ def paper(plan: str, name: str, lifetime: int) -> float | None:
     return _PRINTED.get(f"001-{at}-{name}-{lifetime or 'none'}")
 
 
+REGION = {"latency": "latency-mean", "receives": "receives", "delay": "delay-mean", "ratio": "ratio"}
 # By plan, what and lifetime: what the region of rates and set-up times is held to.
 PRINTED = {
     plan: {
@@ -61,7 +62,7 @@ PRINTED = {
             for lifetime in LIFETIMES[plan]
             if (value := paper(plan, of, lifetime)) is not None
         }
-        for name, of in (("latency", "latency-mean"), ("receives", "receives"))
+        for name, of in REGION.items()
     }
     for plan in (BUSES, WALKERS)
 }

@@ -21,7 +21,7 @@ from whence.sim.model import Contacts, Scenario
 from whence.sim.outcome import Outcome
 from whence.studies.oppnet.advice import SHARES_PERCENT, smallest_lifetimes
 from whence.studies.oppnet.claims import MODES, PRINTED, REGISTRIES, WALKERS
-from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate
+from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate, farthest
 from whence.trace.measures import Value
 from whence.trace.schema import Level
 
@@ -185,7 +185,7 @@ def derived(results: Results) -> Iterator[Derived]:
         for row in main_rows(results, plan, lifetimes(results, plan)[0]):
             statistics = {name: row.measures[name] for name in row.measures if name.startswith("plan_")}
             yield Derived({"part": "plan", "plan": plan, "seed": row.labels["seed"]}, statistics)
-    yield from _region(results)
+    yield from _n777(results)
     for lifetime in lifetimes(results, WALKERS):
         for mode in MODES:
             for registry in REGISTRIES:
@@ -196,6 +196,20 @@ def derived(results: Results) -> Iterator[Derived]:
                         "registry": registry,
                     }  # fmt: skip
                     yield Derived(labels, {f"growth_{registry}": growth.mean})
+
+
+def _n777(results: Results) -> Iterator[Derived]:
+    """The place of what is printed of N777 among walkers like it, those of all plans together.
+
+    Without an interval: the band in which it is nothing special is as wide as it is.
+    """
+    for lifetime in lifetimes(results, WALKERS):
+        names = [f"n777_{what}_place" for what, minutes in N777 if minutes == lifetime]
+        found = {name: value(mean(results, name, WALKERS, lifetime)) for name in names}
+        there = {name: place for name, place in found.items() if place is not None}
+        if there:
+            runs = len(main_rows(results, WALKERS, lifetime))
+            yield Derived({"part": "n777", "plan": WALKERS, "lifetime": lifetime}, there, runs)
 
 
 def region_factor(
@@ -210,24 +224,23 @@ def region_factor(
     return worst
 
 
-def _region(results: Results) -> Iterator[Derived]:
-    """The worst factor of latency and of receives, for each rate and set-up time."""
-    for plan in dict.fromkeys(str(row.labels["plan"]) for row in results.select(part="region")):
-        for rate in dict.fromkeys(row.labels["rate"] for row in results.select(part="region", plan=plan)):
-            for setup_s in dict.fromkeys(row.labels["setup_s"] for row in results.select(part="region")):
-                at: dict[str, Label] = {
-                    "part": "region worst",
-                    "plan": plan,
-                    "rate": rate,
-                    "setup_s": setup_s,
-                }
-                measures = {
-                    f"{name}_factor": region_factor(
-                        results, plan, measure, PRINTED[plan][name], rate, setup_s
-                    )
-                    for name, measure in (("latency", "latency_mean_s"), ("receives", "receives"))
-                }
-                yield Derived(at, measures)
+def region_worst(results: Results, plan: str, rate: Label, setup_s: Label) -> list[float | None]:
+    """Of one exchange, the farthest of all lifetimes: factors of latency, receives, delay; points."""
+    printed = PRINTED[plan]["ratio"]
+    points = [
+        row.measure("ratio_percent") - printed[lifetime]
+        for row in results.select(part="region", plan=plan, rate=rate, setup_s=setup_s)
+        if (lifetime := int(row.labels["lifetime"])) in printed and row.measures.get("ratio_percent")
+    ]
+    factors = (
+        region_factor(results, plan, measure, PRINTED[plan][name], rate, setup_s)
+        for name, measure in (
+            ("latency", "latency_mean_s"),
+            ("receives", "receives"),
+            ("delay", "delay_mean_s"),
+        )
+    )
+    return [*factors, farthest(points, 0)]
 
 
 def _growth(sizes: list[int]) -> float | None:

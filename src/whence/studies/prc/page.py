@@ -24,7 +24,7 @@ from whence.studies.prc.measures import (
     ROUTES,
     TEXT,
 )
-from whence.studies.results import Estimate, Results, estimate, farthest
+from whence.studies.results import Estimate, Label, Results, estimate, farthest, percent_change
 
 _PRINTED = printed(load(__package__))
 
@@ -86,14 +86,27 @@ def _hour(results: Results) -> list[str]:
     )
     left = sum(results.column("left", part=HOUR))
     early, late = (_of(results, f"control_{when}", largest) for when in ("early", "late"))
+    end = results.maximum("control_end", part=HOUR, profile=TEXT) or 0.0
     return [
         "In every minute with broadcasts, E is rate x delay x safe degree, "
         f"at most {abs(off or 0):.2f} % off.",
         f"At 2.5 s a process holds {space}; when the hour is over, {left:.0f} entries are left in all.",
-        f"With {largest:,} processes, control traffic falls from {_within(early, 2)} to {_within(late, 2)} "
-        "messages per process and second as the delay grows to 2.5 s "
-        f"({100 * (1 - late.mean / early.mean):.0f} % less in the same runs), and is 0 once nobody shuffles.",
+        f"With {largest:,} processes, control traffic goes from {_within(early, 2)} to {_within(late, 2)} "
+        f"messages per process and second as the delay grows to 2.5 s ({_fallen(results, largest)}), and is "
+        f"{end:g} once nobody shuffles.",
     ]
+
+
+def _fallen(results: Results, nodes: int) -> str:
+    """How much less control traffic is in the same runs, and whether that is more than chance."""
+    where: dict[str, Label] = {"part": HOUR, "profile": TEXT, "nodes": nodes}
+    change = percent_change(*(results.column(f"control_{when}", **where) for when in ("early", "late")))
+    if change is None:
+        return "none before"
+    if change.half is not None and abs(change.mean) <= change.half:
+        return f"{change.mean:+.0f} % in the same runs, inside its interval".replace("-", "−")
+    within = "" if change.half is None else f" ± {change.half:.0f}"
+    return f"{abs(change.mean):.0f}{within} % {'less' if change.mean < 0 else 'more'} in the same runs"
 
 
 def _views(results: Results) -> list[str]:

@@ -7,6 +7,7 @@ which the run has none is None, never zero.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import log2
 from pathlib import Path
@@ -20,7 +21,7 @@ from whence.kernels.vcube.kernel import Trail
 from whence.lab.run import run
 from whence.sim.model import Scenario
 from whence.sim.outcome import Outcome
-from whence.studies.results import Derived, Label, Results, Row
+from whence.studies.results import Derived, Estimate, Label, Results, Row, estimate, step
 from whence.studies.vcube import crashes
 from whence.studies.vcube.claims import AGGREGATION, CRASHES, PLAIN, SINGLE
 from whence.studies.vcube.runs import DEPENDENCY_EDGES, ENOUGH_MESSAGES, MAIN, Runs
@@ -200,7 +201,7 @@ def _mean_ut(total_us: float, count: float) -> float | None:
 
 
 # What claims say of several group sizes together: ranges, growth, the least and the most. A shape that this
-# scale has no runs for is left out. Shapes are of means over the seeds, without intervals.
+# scale has no runs for is left out.
 
 
 def derived(results: Results) -> Iterator[Derived]:
@@ -217,7 +218,7 @@ def derived(results: Results) -> Iterator[Derived]:
 
 
 def _shapes(runs: Runs, profile: str) -> Iterator[Derived]:
-    """Every shape of one reading, each under a label of its own."""
+    """Every shape of one reading, each under a label of its own, with the interval of what it rests on."""
     made = {
         "range": {"several_range_off": _range_off(runs, profile)},
         "dependencies": {"dependencies_apart": _dependencies_apart(runs, profile)},
@@ -234,63 +235,66 @@ def _shapes(runs: Runs, profile: str) -> Iterator[Derived]:
         },
         "starts": {"start_rise": _start_rise(runs, profile)},
     }
-    for shape, measures in made.items():
-        there = {name: value for name, value in measures.items() if value is not None}
+    for shape, found in made.items():
+        there = {name: one for name, one in found.items() if one is not None}
         if there:
-            yield Derived({"shape": shape, "profile": profile}, there, _repetitions(runs, profile))
+            yield Derived(
+                {"shape": shape, "profile": profile},
+                {name: one.mean for name, one in there.items()},
+                min(one.count for one in there.values()),
+                {name: one.half for name, one in there.items()},
+            )
 
 
-def _repetitions(runs: Runs, profile: str) -> int:
-    """The number of runs behind the means: the least of all sizes."""
-    return min(
-        (len(runs.rows(profile, nodes, AGGREGATION)) for nodes in runs.sizes(profile, AGGREGATION)), default=0
-    )
+def _apart(found: Estimate, expected: float = 0.0) -> Estimate:
+    """How far it is off, either way."""
+    return replace(found, mean=abs(found.mean - expected))
 
 
-def _mean(runs: Runs, measure: str, profile: str, nodes: int, mode: str) -> float | None:
-    found = runs.mean(measure, profile, nodes, mode)
-    return None if found is None else found.mean
+def _most(found: Iterable[Estimate]) -> Estimate | None:
+    """The one with the largest mean."""
+    return max(found, key=lambda one: one.mean, default=None)
 
 
-def _range_off(runs: Runs, profile: str) -> float | None:
+def _range_off(runs: Runs, profile: str) -> Estimate | None:
     """How far the smallest and the largest share of packets with several messages are from 3 and 19 %."""
     shares = [
         share
         for nodes in runs.sizes(profile, AGGREGATION)
-        if nodes >= 16 and (share := _mean(runs, "aggregated_percent", profile, nodes, AGGREGATION))
+        if nodes >= 16 and (share := runs.mean("aggregated_percent", profile, nodes, AGGREGATION))
     ]
     if not {16, 1024} <= set(runs.sizes(profile, AGGREGATION)):
         return None
     low, high = SEVERAL_PERCENT
-    return max(abs(min(shares) - low), abs(max(shares) - high))
+    least, most = (choose(shares, key=lambda one: one.mean) for choose in (min, max))
+    return _most((_apart(least, low), _apart(most, high)))
 
 
-def _dependencies_apart(runs: Runs, profile: str) -> float | None:
-    """The largest difference of a bar of Figure 6 with aggregation and without, in points."""
+def _dependencies_apart(runs: Runs, profile: str) -> Estimate | None:
+    """The largest difference of a bar of Figure 6 with aggregation and without, in points, seed by seed."""
     lows = (0, *(edge + 1 for edge in DEPENDENCY_EDGES[:-1]))
     if 256 not in runs.sizes(profile, AGGREGATION, PLAIN):
         return None
-    apart = []
-    for low in lows:
-        kept, plain = (
-            _mean(runs, f"dependencies_from_{low}", profile, 256, mode) for mode in (AGGREGATION, PLAIN)
-        )
-        if kept is not None and plain is not None:
-            apart.append(abs(kept - plain))
-    return max(apart, default=None)
+    apart = (runs.differences(f"dependencies_from_{low}", profile, 256, PLAIN, AGGREGATION) for low in lows)
+    return _most(_apart(estimate(values)) for values in apart if values)
 
 
-def _logarithmic(runs: Runs, profile: str) -> float | None:
-    """R² of reception latency over log2 N less that over N, up to 512 nodes, with aggregation."""
-    points = [
-        (nodes, value)
-        for nodes in runs.sizes(profile, AGGREGATION)
-        if nodes <= SMALL_MAX and (value := _mean(runs, "reception_ut", profile, nodes, AGGREGATION))
-    ]
-    if len(points) < SIZES_MIN:
+def _logarithmic(runs: Runs, profile: str) -> Estimate | None:
+    """R² of reception latency over log2 N less that over N, up to 512 nodes, with aggregation: by seed."""
+    by_seed: dict[int, list[tuple[int, float]]] = {}
+    sizes = [nodes for nodes in runs.sizes(profile, AGGREGATION) if nodes <= SMALL_MAX]
+    for nodes in sizes:
+        for seed, value in runs.of_part("reception_ut", profile, nodes, AGGREGATION, MAIN).items():
+            by_seed.setdefault(seed, []).append((nodes, value))
+    if len(sizes) < SIZES_MIN:
         return None
-    y = [value for _, value in points]
-    return _share([log2(nodes) for nodes, _ in points], y) - _share([float(nodes) for nodes, _ in points], y)
+    better = []
+    for points in by_seed.values():
+        if len(points) == len(sizes):
+            y = [value for _, value in points]
+            straight = _share([float(nodes) for nodes, _ in points], y)
+            better.append(_share([log2(nodes) for nodes, _ in points], y) - straight)
+    return estimate(better) if better else None
 
 
 def _share(x: Sequence[float], y: Sequence[float]) -> float:
@@ -300,63 +304,61 @@ def _share(x: Sequence[float], y: Sequence[float]) -> float:
     return both * both / sum((a - mean_x) ** 2 for a in x) / sum((b - mean_y) ** 2 for b in y)
 
 
-def _largest_change(runs: Runs, profile: str, measure: str) -> float | None:
+def _largest_change(runs: Runs, profile: str, measure: str) -> Estimate | None:
     """By how many percent aggregation changes it at most, either way, up to 512 nodes."""
-    changes = [
-        abs(found.mean)
+    return _most(
+        _apart(found)
         for nodes in runs.sizes(profile, AGGREGATION, PLAIN)
         if nodes <= SMALL_MAX and (found := runs.change(measure, profile, nodes, PLAIN, AGGREGATION))
-    ]
-    return max(changes, default=None)
-
-
-def _largest_pair_change(runs: Runs, profile: str, what: str, *, absolute: bool) -> float | None:
-    """Of messages in packets of two against the same alone: the largest change, in %, 16 to 512 nodes."""
-    changes = [
-        abs(found.mean) if absolute else found.mean
-        for nodes in runs.paired_sizes(profile)
-        if 16 <= nodes <= SMALL_MAX
-        and (found := runs.within(profile, nodes, AGGREGATION, f"pair_plain_{what}_ut", f"pair_{what}_ut"))
-    ]
-    return max(changes, default=None)
-
-
-def _least_fewer(runs: Runs, profile: str, measure: str) -> float | None:
-    """By how many percent a single tree has fewer, the least of the sizes with enough of them."""
-    fewer = [
-        -found.mean
-        for nodes in runs.sizes(profile, AGGREGATION, SINGLE)
-        if sum(runs.column(measure, profile, nodes, AGGREGATION, more=True)) >= ENOUGH_MESSAGES
-        and (found := runs.change(measure, profile, nodes, AGGREGATION, SINGLE, more=True))
-    ]
-    return min(fewer, default=None)
-
-
-def _root(runs: Runs, profile: str) -> float | None:
-    """Reception over a single tree as a multiple of that over many: the smallest step from 128 nodes on."""
-    ratios = []
-    for nodes in runs.sizes(profile, PLAIN, SINGLE):
-        one, many = (_mean(runs, "reception_ut", profile, nodes, mode) for mode in (SINGLE, PLAIN))
-        if nodes >= ROOT_FROM and one and many:
-            ratios.append(one / many)
-    return (
-        min((after - before for before, after in pairwise([1.0, *ratios])), default=None) if ratios else None
     )
 
 
-def _start_rise(runs: Runs, profile: str) -> float | None:
+def _largest_pair_change(runs: Runs, profile: str, what: str, *, absolute: bool) -> Estimate | None:
+    """Of messages in packets of two against the same alone: the largest change, in %, 16 to 512 nodes."""
+    return _most(
+        _apart(found) if absolute else found
+        for nodes in runs.paired_sizes(profile)
+        if 16 <= nodes <= SMALL_MAX
+        and (found := runs.within(profile, nodes, AGGREGATION, f"pair_plain_{what}_ut", f"pair_{what}_ut"))
+    )
+
+
+def _least_fewer(runs: Runs, profile: str, measure: str) -> Estimate | None:
+    """By how many percent a single tree has fewer, the least of the sizes with enough of them."""
+    fewer = (
+        replace(found, mean=-found.mean)
+        for nodes in runs.sizes(profile, AGGREGATION, SINGLE)
+        if sum(runs.column(measure, profile, nodes, AGGREGATION, more=True)) >= ENOUGH_MESSAGES
+        and (found := runs.change(measure, profile, nodes, AGGREGATION, SINGLE, more=True))
+    )
+    return min(fewer, key=lambda one: one.mean, default=None)
+
+
+def _root(runs: Runs, profile: str) -> Estimate | None:
+    """Reception over a single tree as a multiple of that over many: the smallest step from 128 nodes on.
+
+    The first step is from 1, which is as fast. The smallest is the one whose interval reaches lowest.
+    """
+    ratios: list[Estimate] = []
+    for nodes in runs.sizes(profile, PLAIN, SINGLE):
+        slower = runs.change("reception_ut", profile, nodes, PLAIN, SINGLE)
+        if nodes >= ROOT_FROM and slower is not None:
+            half = None if slower.half is None else slower.half / 100
+            ratios.append(Estimate(1 + slower.mean / 100, half, slower.count))
+    as_fast = [replace(one, mean=1.0, half=0.0) for one in ratios[:1]]
+    steps = (step(before, after) for before, after in pairwise(as_fast + ratios))
+    return min(steps, key=lambda one: one.low, default=None)
+
+
+def _start_rise(runs: Runs, profile: str) -> Estimate | None:
     """How much later, in u.t., receptions of the last tenth of the window are than those of the first:
-    over a single tree, less the same over many."""
+    over a single tree, less the same over many, seed by seed."""
     nodes = 1024
-    if nodes not in runs.sizes(profile, PLAIN, SINGLE):
-        return None
-    rises = []
-    for mode in (SINGLE, PLAIN):
-        first, last = (_mean(runs, f"reception_start_{part}_ut", profile, nodes, mode) for part in (0, 9))
-        if first is None or last is None:
-            return None
-        rises.append(last - first)
-    return rises[0] - rises[1]
+    first, last = (
+        runs.differences(f"reception_start_{part}_ut", profile, nodes, PLAIN, SINGLE)
+        for part in (0, WINDOW_PARTS - 1)
+    )
+    return estimate([late - early for early, late in zip(first, last, strict=True)]) if last else None
 
 
 def _setup(results: Results) -> Iterator[Derived]:
