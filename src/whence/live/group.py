@@ -163,7 +163,7 @@ class Group:
         """Send `payload` to the member `to` alone, under a point-to-point protocol; returns its id.
 
         As `broadcast`, but it waits for the link that the message takes and, where nodes route, for room at
-        `to`, and for no other. To a member that was retired nothing is sent: `MisuseError`.
+        `to`, and for no other. To a member that was retired, or has left, nothing is sent: `MisuseError`.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
@@ -172,8 +172,7 @@ class Group:
         way = self._node.way_to(to)
         if not self._flow.may_go(way, reading=False, waited=False) or self._flow.closed is not None:
             await self._waiters.room(way, timeout_s=_seconds(timeout), on_full=_choice(on_full))
-        if self._node.rooms is not None:
-            self._node.rooms.sent(to)
+        self._node.leaves(way)
         if self._durable is None:
             return self._node.broadcast(payload, None, to)
         if way.link is None:

@@ -19,8 +19,8 @@ from live.storms.virtual import World
 from live.storms.weather import Proxied, can_make_spaces
 from support.living import in_a_loop
 
-SEEDS = int(os.environ.get("WHENCE_STORMS", "17"))  # storms of random faults: one of each kind
-INDOORS = int(os.environ.get("WHENCE_STORMS_INDOORS", "170"))  # in memory, of a minute each: about a second
+SEEDS = int(os.environ.get("WHENCE_STORMS", "29"))  # storms of random faults: one of each kind
+INDOORS = int(os.environ.get("WHENCE_STORMS_INDOORS", "290"))  # in memory, of a minute each: about a second
 CASE_SEEDS = int(os.environ.get("WHENCE_CASE_SEEDS", "20"))  # of each case of the specification, in memory
 STORM_S = float(os.environ.get("WHENCE_STORM_S", "20"))
 FIRST = int(os.environ.get("WHENCE_STORM_SEED", "0"))
