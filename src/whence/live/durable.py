@@ -440,6 +440,7 @@ async def serve(
     if member.serving or member.host.in_hand:
         raise MisuseError("serve", "something else reads this group", "Let one agent, or one task, read it")
     member.serving = True
+    member.host.sort_inbox()
     failures = 0  # in a row, at one message
     try:
         while await _wait(member):

@@ -248,6 +248,14 @@ class Group:
         else:
             self._need_store("done").finished(message.id)
 
+    def done_if_in_hand(self, message: Message) -> None:
+        """As a loop says it of the message before: done, unless a reader said so, or put it back."""
+        if self._log is not None and isinstance(message, LogMessage):
+            if message.lsn in self._log.host.hand:
+                self._log.done(message)
+        elif self._durable is not None:
+            self._durable.finished_if_in_hand(message.id)
+
     def again(self, message: Message) -> None:
         """Put back a message that `receive` returned: it is the next that a reader is given."""
         if self._log is not None and isinstance(message, LogMessage):
