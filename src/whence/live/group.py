@@ -645,13 +645,18 @@ def _not_connected(group: str, missing: list[Link], timeout_s: float | None) -> 
     refusals = [link.last_error for link in missing if isinstance(link.last_error, PeerError)]
     kind = type(refusals[0]) if refusals else PeerError
     problems = "; ".join(
-        f"{link.peer} at {link.address} ({link.last_error or 'it has not connected'})" for link in missing
+        f"{link.peer} at {link.address} ({link.last_error or _no_problem(link)})" for link in missing
     )
     return kind(
         f"group {group!r}",
         f"not connected after {timeout_s:g} s: {problems}",
         "Start the missing nodes, and check their addresses and configuration",
     )
+
+
+def _no_problem(link: Link) -> str:
+    """Of two members the one with the smaller name calls, and it calls those in its list alone."""
+    return "it has not connected" if link.dials else "it has not called: does its list name this node?"
 
 
 def _gather(node: Node) -> Stats:
