@@ -60,6 +60,7 @@ class Kind:
     has_deadlines: bool = False  # each message one of its own
     is_ordered: bool = True
     takes_back: bool = True  # who has lost its state
+    limits: dict[str, Any] = field(default_factory=dict)  # besides those of all
 
 
 _TESTS = {"test_interval_us": 200_000, "test_timeout_us": 1_500_000}
@@ -82,6 +83,7 @@ KINDS = {
                      "spaces", (False,), completes=False),
     "reliable": Kind("reliable", is_causal=False, is_ordered=False),
     "vector-alone": Kind("vector", {"relay": False}, agrees=False),
+    "vector-retiring": Kind("vector", limits={"retire_after_s": 1.0}),
     "oppnet": Kind("oppnet", **_STEADY),
     "vcube-steady": Kind("vcube", {"detect": False}, **_STEADY),
     "barrier-published": Kind("barrier", {"mode": "published"}, **_STEADY),
@@ -298,7 +300,7 @@ class Storm:
             options["listen"] = listen
         habit = "deadlines" if self.kind.has_deadlines else CASES[self.case].habit
         settings = Settings(
-            name, opening, NAMES, options, str(log), LIMITS, self.kind.is_point_to_point, hash_of(self.name),
+            name, opening, NAMES, options, str(log), {**LIMITS, **self.kind.limits}, self.kind.is_point_to_point, hash_of(self.name),
             habit,
         )  # fmt: skip
         errors = self.folder / f"{name}.err"
