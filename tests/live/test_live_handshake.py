@@ -12,7 +12,7 @@ import pytest
 import whence
 from live.raw_peer import RawPeer
 from support.living import eventually, live_group, loopback, quick_limits, send_raw, take
-from whence.errors import HandshakeError, VersionError
+from whence.errors import HandshakeError, VersionError, WhenceError
 from whence.protocols.baselines.vector import VectorPacket
 from whence.session.wire import (
     HEADER,
@@ -74,6 +74,26 @@ def _alternatives(words: str) -> list[str]:
     what, _, values = words.rpartition(" (")
     turned = ", ".join(reversed(values.removesuffix(")").split(", ")))
     return [words, f"{what} ({turned})"]
+
+
+@pytest.mark.parametrize("protocol", ["vector", "matrix"])
+def test_a_name_that_is_not_listed_is_refused_with_the_words_that_help(protocol: str) -> None:
+    async def main() -> None:
+        peers = loopback(["aaron", "bob", "carol", "zoe"])
+        listed = {name: peers[name] for name in ("bob", "carol")}
+        options: dict[str, Any] = {"limits": quick_limits(leave_timeout_s=0.05), "protocol": protocol}
+        async with (
+            whence.join("room", node="bob", peers=listed, **options) as bob,
+            whence.join("room", node="aaron", peers=peers, **options),
+            whence.join("room", node="zoe", peers=peers, **options) as zoe,
+        ):
+            await eventually(lambda: bob.stats().peer_errors.get("HandshakeError", 0) > 0)
+            errors = [str(event.error) for event in bob.events() if event.error]
+            assert any("Use protocol 'log' or 'prc', which know no list" in error for error in errors), errors
+            with pytest.raises(WhenceError, match="it has not called: does its list name this node"):
+                await zoe.wait_connected(0.1)  # nobody calls whom it does not know
+
+    asyncio.run(main())
 
 
 def refusal_in(answer: bytes) -> Refusal:

@@ -245,6 +245,32 @@ async def test_w3_nobody_waits_for_a_member_that_is_retired(
     await room.end()
 
 
+@pytest.mark.parametrize("protocol", POINT_TO_POINT)
+@pytest.mark.parametrize(("durable", "how"), [(True, "retired"), (False, "retired"), (False, "left")])
+@in_a_loop
+async def test_w3_what_is_sent_to_nobody_is_refused_and_not_void(
+    protocol: str, durable: bool, how: str, tmp_path: Path
+) -> None:
+    """Under `matrix` it was acknowledged, and nobody was ever given it."""
+    room = Room(tmp_path, protocol, durable=durable)
+    await room.start()
+    await room.exchange("first")
+    if how == "left":
+        await room.members.pop("c").end()
+    else:
+        await room.kill("c")
+        await room.members["b"].ask("retire", "c")
+        await until(lambda: room.events("a", "retired"), bool, 10)
+    answer = await room.say("a", "to nobody", "c")
+    assert answer["error"] == "MisuseError", answer
+    assert f"destination 'c': it {'has left' if how == 'left' else 'was retired'}" in answer["text"]
+    room.lose_store("c")
+    await room.start("c")
+    await room.exchange("back")
+    assert [word for word in room.got("c") if word.startswith("back")] == ["back from a", "back from b"]
+    await room.end()
+
+
 @in_a_loop
 async def test_w3_a_group_retires_a_dead_member_once_and_not_pair_by_pair(tmp_path: Path) -> None:
     limits = {"queue_messages": 8, "retire_after_s": 1.0, "heartbeat_s": 0.2, "silence_s": 0.8}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import whence
 from live.lives_member import Process, Settings, started
 from support.living import in_a_loop, live_group, loopback, quick_limits, take
-from whence.errors import MisuseError, NoRoomError
+from whence.errors import AgentError, MisuseError, NoRoomError
 
 
 def settings(node: str, peers: dict[str, str], folder: Path, **more: Any) -> Settings:
@@ -74,6 +75,78 @@ async def test_w8_a_broadcast_that_is_tried_again_is_the_same_message(tmp_path: 
     got = [await b.ask("receive") for _ in range(7)]
     assert (sorted(got[:6]), got[6]) == ([*"012345"], "end")  # one that was given up in time leaves later
     await asyncio.gather(a.end(), b.end())
+
+
+@pytest.mark.parametrize("protocol", ["vector", "log"])
+@in_a_loop
+async def test_what_is_put_back_or_done_must_be_in_hand_and_comes_again_in_order(
+    protocol: str, tmp_path: Path
+) -> None:
+    """A message that was put back came after those that follow it, if its node then left in order."""
+    [address] = loopback("a").values()
+    place: dict[str, Any] = {"listen": address} if protocol == "log" else {"peers": {"a": address}}
+    options = {"protocol": protocol, "store": tmp_path / "a.db", "limits": quick_limits(), **place}
+    async with whence.join("room", node="a", **options) as a:
+        for number in range(5):
+            await a.broadcast(b"%d" % number)
+        messages = await take(a, 4)
+        a.done(messages[3])
+        a.again(messages[1])
+        for wrong in (messages[1], messages[3]):  # it waits; it is done
+            for call in (a.done, a.again):
+                with pytest.raises(MisuseError, match="no reader has it"):
+                    call(wrong)
+        assert await take(a, 1) == [messages[1]]
+    async with whence.join("room", node="a", **options) as a:
+        assert [message.payload for message in await take(a, 4)] == [b"0", b"1", b"2", b"4"]
+
+
+def copy_store(folder: Path, to: str) -> None:
+    """What a crash would leave."""
+    for path in folder.glob("a.db*"):
+        shutil.copy(path, path.with_name(path.name.replace("a.db", to)))
+
+
+@in_a_loop
+async def test_an_agent_reacts_in_order_after_readers_put_back(tmp_path: Path) -> None:
+    """Its log does not name the message: after a crash another one counted as reacted to."""
+    peers = loopback("a")
+    reacted: list[bytes] = []
+
+    def agent(state: bytes, message: whence.Message) -> tuple[bytes, list[whence.Output]]:
+        if reacted:
+            raise ValueError("the second is too much")
+        reacted.append(message.payload)
+        return state, []
+
+    options: dict[str, Any] = {"peers": peers, "protocol": "vector", "limits": quick_limits()}
+    async with whence.join("room", node="a", store=tmp_path / "a.db", **options) as a:
+        for number in range(3):
+            await a.broadcast(b"%d" % number)
+        for message in await take(a, 2):
+            a.again(message)  # 1 is the next now
+        with pytest.raises(AgentError, match="too much"):
+            await a.serve(agent)
+        copy_store(tmp_path, "crashed.db")
+    assert reacted == [b"0"]
+    async with whence.join("room", node="a", store=tmp_path / "crashed.db", **options) as a:
+        assert [message.payload for message in await take(a, 2)] == [b"1", b"2"]
+
+
+@in_a_loop
+async def test_a_loop_over_values_may_say_itself_that_one_is_done(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"peers": loopback("a"), "protocol": "vector", "limits": quick_limits()}
+    async with whence.join("room", node="a", codec="json", store=tmp_path / "a.db", **options) as a:
+        for number in range(3):
+            await a.broadcast(number)
+        values = []
+        async for received in a:
+            values.append(received.value)
+            if received.value == 1:
+                a.done(received)
+            if received.value == 2:
+                break
+        assert values == [0, 1, 2]
 
 
 @in_a_loop

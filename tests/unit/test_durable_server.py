@@ -491,6 +491,24 @@ def test_a_loop_names_messages_after_others_were_put_back_in_another_order() -> 
     assert read(there, None) is there.lent  # nothing is left of that order
 
 
+def test_a_snapshot_has_messages_in_the_order_of_delivery_whatever_readers_put_back() -> None:
+    there = vector()
+    log: list[Any] = [*made(there.core).links_up(), Said(1, [b"0", b"1", b"2", b"3"])]
+    there.apply(log[-1])
+    first, second, _ = [there.hand_out() for _ in range(3)]
+    for message in (first, second):
+        there.take_back(message.id)
+    assert there.hand_out() == second
+    assert [message.payload for message in there.undone()] == [b"0", b"1", b"2", b"3"]
+    log.append(Done((second.id,)))
+    there.apply(log[-1])
+    assert (
+        [message.payload for message in there.undone()]
+        == payloads(restarted(there, log))
+        == [b"0", b"2", b"3"]
+    )
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_readers_of_every_kind_and_a_crash_agree_on_what_is_done(seed: int) -> None:
     """Loops, tasks that receive and say done or put back, in any mixture: the log gives what is not done."""
@@ -532,7 +550,9 @@ def test_readers_of_every_kind_and_a_crash_agree_on_what_is_done(seed: int) -> N
                 there.apply(record)
             said, passed = [], []
         there.check()
-        waiting = {message.id for message in there.undone()}
-        undone = {message.id for message in restarted(there, log).undone()}
-        assert undone == waiting | set(passed)
+        waiting = [message.id for message in there.undone()]
+        undone = [message.id for message in restarted(there, log).undone()]
         assert len(undone) == len(waiting) + len(passed)
+        assert undone == sorted(undone), "whatever was put back: the order of delivery"
+        assert [id_ for id_ in undone if id_ not in passed] == [id_ for id_ in waiting if id_ not in passed]
+        assert set(passed) <= set(undone)

@@ -440,6 +440,7 @@ async def serve(
     if member.serving or member.host.in_hand:
         raise MisuseError("serve", "something else reads this group", "Let one agent, or one task, read it")
     member.serving = True
+    member.host.sort_inbox()
     failures = 0  # in a row, at one message
     try:
         while await _wait(member):
@@ -574,7 +575,6 @@ def _checked(member: DurableMembership, to: str | None, payload: bytes) -> Outpu
         raise ValueError(f"an output must be at most {member.node.identity.max_payload_bytes} bytes")
     if (to is None) == member.is_point_to_point or (to is not None and to not in member.members):
         raise ValueError(f"no output can go to {to!r}")
-    rooms = member.node.rooms
-    if rooms is not None and to is not None:
-        rooms.sent(to)
+    if to is not None:
+        member.node.leaves(member.node.way_to(to))
     return Output(to, payload)

@@ -163,7 +163,7 @@ class Group:
         """Send `payload` to the member `to` alone, under a point-to-point protocol; returns its id.
 
         As `broadcast`, but it waits for the link that the message takes and, where nodes route, for room at
-        `to`, and for no other. To a member that was retired nothing is sent: `MisuseError`.
+        `to`, and for no other. To a member that was retired, or has left, nothing is sent: `MisuseError`.
         """
         if isinstance(payload, bytes) and len(payload) > self._max_payload_bytes:
             raise self._too_large(len(payload))
@@ -172,8 +172,7 @@ class Group:
         way = self._node.way_to(to)
         if not self._flow.may_go(way, reading=False, waited=False) or self._flow.closed is not None:
             await self._waiters.room(way, timeout_s=_seconds(timeout), on_full=_choice(on_full))
-        if self._node.rooms is not None:
-            self._node.rooms.sent(to)
+        self._node.leaves(way)
         if self._durable is None:
             return self._node.broadcast(payload, None, to)
         if way.link is None:
@@ -248,6 +247,14 @@ class Group:
             self._log.done(message)
         else:
             self._need_store("done").finished(message.id)
+
+    def done_if_in_hand(self, message: Message) -> None:
+        """As a loop says it of the message before: done, unless a reader said so, or put it back."""
+        if self._log is not None and isinstance(message, LogMessage):
+            if message.lsn in self._log.host.hand:
+                self._log.done(message)
+        elif self._durable is not None:
+            self._durable.finished_if_in_hand(message.id)
 
     def again(self, message: Message) -> None:
         """Put back a message that `receive` returned: it is the next that a reader is given."""
@@ -638,13 +645,18 @@ def _not_connected(group: str, missing: list[Link], timeout_s: float | None) -> 
     refusals = [link.last_error for link in missing if isinstance(link.last_error, PeerError)]
     kind = type(refusals[0]) if refusals else PeerError
     problems = "; ".join(
-        f"{link.peer} at {link.address} ({link.last_error or 'it has not connected'})" for link in missing
+        f"{link.peer} at {link.address} ({link.last_error or _no_problem(link)})" for link in missing
     )
     return kind(
         f"group {group!r}",
         f"not connected after {timeout_s:g} s: {problems}",
         "Start the missing nodes, and check their addresses and configuration",
     )
+
+
+def _no_problem(link: Link) -> str:
+    """Of two members the one with the smaller name calls, and it calls those in its list alone."""
+    return "it has not connected" if link.dials else "it has not called: does its list name this node?"
 
 
 def _gather(node: Node) -> Stats:

@@ -39,7 +39,7 @@ from whence.session.journal import Journal, log
 from whence.session.links import Channel, Link
 from whence.session.peering import Peering
 from whence.session.roll import Roll
-from whence.session.rooms import Rooms
+from whence.session.rooms import Rooms, refusal
 from whence.session.session import Session
 from whence.session.wire import BATCH_BYTES, ClockNews, FrameReader, Known, MembersNews, Packets, RoomNews
 from whence.trace.schema import Recorder
@@ -381,6 +381,13 @@ class Node:
     def way_to(self, to: NodeId) -> Way:
         """The way that a message to one node takes."""
         return Way(to, self.links.get(self.host.core.next_hop(to)))
+
+    def leaves(self, way: Way) -> None:
+        """A message to one node leaves; `MisuseError` if that is out of the group: nobody would have it."""
+        if self.rooms is not None:
+            self.rooms.sent(way.to)
+        elif way.link is not None and not way.link.alive:
+            raise refusal(way.to, way.link)
 
     def try_step(self, step: Callable[..., None], *given: Any) -> None:
         """A step of the core outside the hot path: if it fails, so does the node."""

@@ -207,7 +207,7 @@ class TypedGroup(Generic[Value]):
             except GroupClosedError:
                 return
             yield received
-            self.done(received)
+            self.group.done_if_in_hand(received.message)
 
     async def outcomes(self) -> AsyncIterator[Received[Value] | Expired | Missed | News]:
         """As `Group.outcomes`, with values in place of bytes."""

@@ -95,6 +95,7 @@ class DurableServer(Host):
         self.lent: Message | None = None  # what a loop has, older than all in `hand`
         self.passed = 0  # messages that loops have passed, which the disk does not know yet
         self._in_order = True  # the inbox is in the order of delivery
+        self._order: dict[MessageId, None] = {}  # if it is not: that order, of what was handed out before
         self.keys: dict[bytes, MessageId] = {}  # in order of age
         self.done = 0  # messages that the application is done with
         self.agent_states: dict[str, bytes] = {}  # by name; where there is one agent, its name is empty
@@ -122,7 +123,11 @@ class DurableServer(Host):
     def undone(self) -> Iterator[Message]:
         """What no loop has passed, and no record calls done: oldest first."""
         lent = () if self.lent is None else (self.lent,)
-        return chain(lent, self.hand.values(), (Message(*fields) for fields in self.inbox))
+        found = chain(lent, self.hand.values(), (Message(*fields) for fields in self.inbox))
+        if not self._order:
+            return found
+        places = {id_: at for at, id_ in enumerate(self._order)}
+        return iter(sorted(found, key=lambda message: places.get(message.id, len(places))))
 
     @property
     def agent_state(self) -> bytes:
@@ -310,6 +315,7 @@ class DurableServer(Host):
                 raise self._broken("its log takes a message that was not delivered")
             skipped.append(self.hand_out())
         del self.hand[id_]
+        self._order.pop(id_, None)
         self.done += 1
         for message in reversed(skipped):
             if message.id != id_:
@@ -340,7 +346,8 @@ class DurableServer(Host):
     def lend(self) -> Message:
         """As `hand_out`, to a loop: it need not be named if it is the oldest of all, and all is in order."""
         is_oldest = not self.hand and self.lent is None
-        self._in_order = self._in_order or (is_oldest and len(self.inbox) == 1)
+        if is_oldest and len(self.inbox) == 1:
+            self._be_in_order()
         message = self.hand_out()
         if is_oldest and self._in_order:
             self.lent = self.hand.pop(message.id)
@@ -355,9 +362,23 @@ class DurableServer(Host):
 
     def take_back(self, id_: MessageId) -> None:
         """A message that was handed out waits again, before all others."""
-        message = self.hand.pop(id_)
-        self._in_order = self._in_order and not self.hand
-        self._wait_again(message)
+        if len(self.hand) > 1 or not self._in_order:
+            self._in_order = False
+            for each in self.hand:
+                self._order.setdefault(each)
+        self._wait_again(self.hand.pop(id_))
+
+    def sort_inbox(self) -> None:
+        """Let what waits be in the order of delivery again: reactions are logged without naming messages."""
+        if not self._in_order and not self.hand:
+            found = list(self.undone())
+            self.inbox.clear()  # readers have this very queue
+            self.inbox.extend(found)
+            self._be_in_order()
+
+    def _be_in_order(self) -> None:
+        self._in_order = True
+        self._order.clear()
 
     def _wait_again(self, message: Message) -> None:
         self.unread_bytes += len(message.payload)

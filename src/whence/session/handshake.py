@@ -133,8 +133,17 @@ class Identity:
 
     def check(self, hello: Hello) -> None:
         """Refuse a node of another group, or of the same group configured otherwise."""
-        what, differences = f"node {hello.node!r}", self._differences(hello)
-        if differences:
+        what = f"node {hello.node!r}"
+        is_unlisted = self.listed and hello.node not in self.members
+        unlisted = HandshakeError(
+            what,
+            "it is not in the list of members, which is fixed",
+            "Use protocol 'log' or 'prc', which know no list, or restart the group with a longer one",
+        )
+        is_our_group = (hello.group, hello.protocol) == (self.group, self.protocol)
+        if is_unlisted and is_our_group and self.agreement is None:
+            raise unlisted  # its list differs as well, since it names itself: no fix is to give it ours
+        if differences := self._differences(hello):
             raise HandshakeError(
                 what,
                 f"it disagrees with node {self.node!r} about {'; '.join(differences)}",
@@ -148,12 +157,8 @@ class Identity:
             fix = "Check the addresses of the peers" if self.listed else "Look for it elsewhere"
             raise HandshakeError(what, f"it wants to speak to {hello.to!r}, and this is {self.node!r}", fix)
         if self.listed:
-            if hello.node not in self.members:
-                raise HandshakeError(
-                    what,
-                    "it is not in the list of members, which is fixed",
-                    "Use protocol 'log' or 'prc', which know no list, or restart the group with a longer one",
-                )
+            if is_unlisted:
+                raise unlisted
             if hello.node == self.node or hello.session <= FORGOTTEN or hello.life == 0:
                 raise HandshakeError(what, "it cannot be a peer of this node", "Check the names of the nodes")
         elif "\0" in hello.node or not hello.session or hello.peer_session or hello.received:

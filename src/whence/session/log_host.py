@@ -31,6 +31,7 @@ from whence.core.effects import (
 )
 from whence.core.lives import News, Stream, split_stream
 from whence.core.message import Message, MessageId, NodeId, Packet
+from whence.errors import MisuseError
 from whence.protocols.log.book import Book
 from whence.protocols.log.core import Log
 from whence.protocols.log.stability import LIVES_MAX
@@ -464,11 +465,22 @@ class LogHost(Host):
 
     def done(self, message: LogMessage) -> None:
         """A reader has no need of a message any more."""
-        self.hand.discard(message.lsn)
+        self._leaves_hand(message)
         self._done(message.lsn)
 
     def put_back(self, message: LogMessage) -> None:
         """A reader returns a message: it is the next that one is given."""
-        self.hand.discard(message.lsn)
+        self._leaves_hand(message)
         self.inbox.appendleft(message)
         self.unread_bytes += len(message.payload)
+
+    def _leaves_hand(self, message: LogMessage) -> None:
+        if self._gate is None:
+            return  # it was done when it was given, and nobody counts
+        if message.lsn not in self.hand:
+            raise MisuseError(
+                f"message {message.id}",
+                "no reader has it",
+                "Name a message that was received and is not done",
+            )
+        self.hand.remove(message.lsn)

@@ -6,7 +6,7 @@ destinations are full here or beyond, they tell theirs, and a sender waits for t
 routing never stops. The word of it leaves before the acknowledgements of what made the queue full, so a
 router takes no more than each neighbour may have unacknowledged.
 
-A destination that was retired is `gone`: no node waits for it, it is refused.
+A destination that was retired, or has left, is `gone`: no node waits for it, it is refused.
 """
 
 from __future__ import annotations
@@ -20,13 +20,25 @@ from whence.session.limits import Limits
 from whence.session.links import Link, LinkState
 from whence.session.wire import RoomNews, room_frame
 
+_ENDS = {LinkState.RETIRED: "was retired", LinkState.LEFT: "has left", LinkState.GIVEN_UP: "was given up"}
+
+
+def refusal(to: NodeId, hop: Link | None) -> MisuseError:
+    """Why nothing is sent to `to`, which is out of the group, or only reached over a peer that is."""
+    ended = None if hop is None or hop.alive else _ENDS.get(hop.state, "is out of the group")
+    if hop is None or ended is None:
+        reason = "it was retired, or has left"
+    else:
+        reason = f"it {ended}" if hop.peer == to else f"{hop.peer!r}, the only way to it, {ended}"
+    return MisuseError(f"destination {to!r}", reason, "Start it again: it comes back as another life")
+
 
 class Rooms:
     """What one node knows and tells of destinations."""
 
     def __init__(self, core: Protocol, links: Mapping[NodeId, Link], limits: Limits) -> None:
         self.full: frozenset[NodeId] = frozenset()  # here or beyond: wait
-        self.gone: frozenset[NodeId] = frozenset()  # retired: refused
+        self.gone: frozenset[NodeId] = frozenset()  # retired, or they have left: refused
         self.held: frozenset[NodeId] = frozenset()  # the system is being changed: wait
         self._core = core
         self._links = links
@@ -48,15 +60,9 @@ class Rooms:
         return must_read and self._passed.get(to, 0) < self._limits.queue_messages
 
     def sent(self, to: NodeId) -> None:
-        """A message leaves for `to`; `MisuseError` if that was retired."""
+        """A message leaves for `to`; `MisuseError` if that is gone."""
         if to in self.gone:
-            hop = self._links.get(self._core.next_hop(to))
-            is_way = hop is not None and hop.peer != to and hop.state is LinkState.RETIRED
-            raise MisuseError(
-                f"destination {to!r}",
-                f"{hop.peer!r}, the only way to it, was retired" if is_way and hop else "it was retired",
-                "Start it again: it comes back as another life",
-            )
+            raise refusal(to, self._links.get(self._core.next_hop(to)))
         if to in self.full:
             self._passed[to] = self._passed.get(to, 0) + 1
 
@@ -89,7 +95,7 @@ class Rooms:
             full.update(set(news.full).intersection(beyond))
             gone.update(set(news.gone).intersection(beyond))
         for peer, link in self._links.items():
-            if link.state is LinkState.RETIRED:  # and with it whom only it leads to
+            if not link.alive:  # and with it whom only it leads to
                 gone |= self._core.destinations_over(peer) | {peer}
         full -= gone
         if full != self.full or gone != self.gone:

@@ -138,7 +138,7 @@ class RoomNews(msgspec.Struct, array_like=True, frozen=True):
     """The body of a ROOM frame: destinations at or beyond the speaker that take no message now."""
 
     full: list[_Name]  # too much waits for them
-    gone: list[_Name]  # they were retired
+    gone: list[_Name]  # they were retired, or have left
 
 
 class Ack(msgspec.Struct, array_like=True, frozen=True):

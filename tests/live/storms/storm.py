@@ -58,10 +58,14 @@ class Kind:
     via: dict[str, str] = field(default_factory=dict)
     retires: bool = True
     has_deadlines: bool = False  # each message one of its own
+    is_ordered: bool = True
+    takes_back: bool = True  # who has lost its state
+    limits: dict[str, Any] = field(default_factory=dict)  # besides those of all
 
 
 _TESTS = {"test_interval_us": 200_000, "test_timeout_us": 1_500_000}
 _LIVES_5_S = {"lifetime": 5.0}
+_STEADY: dict[str, Any] = {"retires": False, "takes_back": False}
 KINDS = {
     "vector": Kind("vector"),
     "fifo": Kind("fifo", is_causal=False),
@@ -77,6 +81,12 @@ KINDS = {
     "tdca": Kind("tdca", {**_LIVES_5_S, "transport": "tcp"}, stores=(False,), completes=False),
     "odca-udp": Kind("odca", {**_LIVES_5_S, "faults": {"loss": 0.05, "duplicate": 0.05, "reorder": 0.1}},
                      "spaces", (False,), completes=False),
+    "reliable": Kind("reliable", is_causal=False, is_ordered=False),
+    "vector-alone": Kind("vector", {"relay": False}, agrees=False),
+    "vector-retiring": Kind("vector", limits={"retire_after_s": 1.0}),
+    "oppnet": Kind("oppnet", **_STEADY),
+    "vcube-steady": Kind("vcube", {"detect": False}, **_STEADY),
+    "barrier-published": Kind("barrier", {"mode": "published"}, **_STEADY),
 }  # fmt: skip
 
 
@@ -97,20 +107,24 @@ def _keeps(kind: Kind, durable: bool) -> bool:
     return durable and kind.protocol != "log"
 
 
+def _copies(kind: Kind, durable: bool) -> bool:
+    return _keeps(kind, durable) and kind.takes_back
+
+
 CASES = {
     "all": Case((), _any),
-    "W1": Case(("copy", "old"), _keeps),
-    "W1b": Case(("clone",), _keeps),
-    "copies": Case(("clone", "clone", "lose", "old", "copy", "retire", "link", "partition"), _keeps),
+    "W1": Case(("copy", "old"), _copies),
+    "W1b": Case(("clone",), _copies),
+    "copies": Case(("clone", "clone", "lose", "old", "copy", "retire", "link", "partition"), _copies),
     "W3": Case(("away", "stop", "retire"), lambda kind, durable: kind.retires),
     "W4": Case(("lose",), lambda kind, durable: kind.retires),
-    "W5": Case(("half",), lambda kind, durable: kind.protocol in ("prc", "vcube")),
+    "W5": Case(("half",), lambda kind, durable: kind.protocol in ("prc", "vcube") and kind.takes_back),
     "W6": Case(("blackout",), _any),
     "W7": Case(("kill",), _keeps, "readers"),
     "W8": Case(("kill", "link"), _keeps, "keys"),
     "B1": Case(("kill", "lose", "link"), lambda kind, durable: kind.has_deadlines),
     "split": Case(("partition",), _any),
-    "alone": Case(("alone",), lambda kind, durable: kind.protocol != "prc"),  # which must have a contact
+    "alone": Case(("alone",), lambda kind, durable: kind.protocol != "prc" and (durable or kind.takes_back)),
 }
 
 
@@ -160,8 +174,9 @@ _EXCLUSIVE = ("blackout", "partition", "half", "away", "clone", "alone")  # the 
 
 
 def _verbs(kind: Kind, durable: bool) -> list[str]:
-    verbs = ["kill", "kill", "away", "stop", "half", "link", "link", "link", "link", "partition", "blackout"]
-    verbs += ["copy", "old", "lose", "clone"] if durable else []
+    verbs = ["kill", "kill", "away"] if durable or kind.takes_back else []
+    verbs += ["stop", "half", "link", "link", "link", "link", "partition", "blackout"]
+    verbs += ["copy", "old", "lose", "clone"] if durable and kind.takes_back else []
     return verbs + (["retire"] if kind.retires else [])
 
 
@@ -285,7 +300,7 @@ class Storm:
             options["listen"] = listen
         habit = "deadlines" if self.kind.has_deadlines else CASES[self.case].habit
         settings = Settings(
-            name, opening, NAMES, options, str(log), LIMITS, self.kind.is_point_to_point, hash_of(self.name),
+            name, opening, NAMES, options, str(log), {**LIMITS, **self.kind.limits}, self.kind.is_point_to_point, hash_of(self.name),
             habit,
         )  # fmt: skip
         errors = self.folder / f"{name}.err"
@@ -476,7 +491,8 @@ class Storm:
     def judged(self) -> dict[str, Any]:
         kind = self.kind
         judge = Judge(is_causal=kind.is_causal, completes=kind.completes, agrees=kind.agrees, via=kind.via)
-        judge.is_ordered = CASES[self.case].habit != "readers"  # who is done first is not who was given first
+        # who is done first is not who was given first
+        judge.is_ordered = kind.is_ordered and CASES[self.case].habit != "readers"
         for member in self.members.values():
             judge.read(member.name, member.log)
             for path in self.folder.glob(f"{member.name}.twin*"):

@@ -19,8 +19,8 @@ from live.storms.virtual import World
 from live.storms.weather import Proxied, can_make_spaces
 from support.living import in_a_loop
 
-SEEDS = int(os.environ.get("WHENCE_STORMS", "17"))  # storms of random faults: one of each kind
-INDOORS = int(os.environ.get("WHENCE_STORMS_INDOORS", "170"))  # in memory, of a minute each: about a second
+SEEDS = int(os.environ.get("WHENCE_STORMS", "31"))  # storms of random faults: one of each kind
+INDOORS = int(os.environ.get("WHENCE_STORMS_INDOORS", "310"))  # in memory, of a minute each: about a second
 CASE_SEEDS = int(os.environ.get("WHENCE_CASE_SEEDS", "20"))  # of each case of the specification, in memory
 STORM_S = float(os.environ.get("WHENCE_STORM_S", "20"))
 FIRST = int(os.environ.get("WHENCE_STORM_SEED", "0"))
@@ -166,6 +166,22 @@ def test_who_only_begins_keeps_nobody_from_founding_the_group_again(seed: int, t
     with patched(world):
         world.run(storm.run())
     assert not storm.judged()["problems"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_two_parts_that_meet_say_that_they_were_split_and_one_comes_back(seed: int, tmp_path: Path) -> None:
+    world = World(f"prc/volatile/{seed}")
+    storm = Storm(f"prc/volatile/{seed}", 20.0, "split", tmp_path, world)
+    storm.steps = [Step(5.0, "partition", "ab", 0.0, 12.0)]
+    with patched(world):
+        world.run(storm.run())
+    assert not storm.judged()["problems"]
+    logs = {name: [json.loads(line) for line in member.log.open()] for name, member in storm.members.items()}
+    assert any(line[:2] == ["told", "split"] for log in logs.values() for line in log)
+    assert {name for name, log in logs.items() if any(line[0] == "rejoined" for line in log)} in (
+        {*"ab"},
+        {*"cd"},
+    )
 
 
 @pytest.mark.parametrize("spaces", [False, True])
