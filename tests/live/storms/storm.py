@@ -300,8 +300,8 @@ class Storm:
             options["listen"] = listen
         habit = "deadlines" if self.kind.has_deadlines else CASES[self.case].habit
         settings = Settings(
-            name, opening, NAMES, options, str(log), {**LIMITS, **self.kind.limits}, self.kind.is_point_to_point, hash_of(self.name),
-            habit,
+            name, opening, NAMES, options, str(log), {**LIMITS, **self.kind.limits},
+            self.kind.is_point_to_point, hash_of(self.name), habit,
         )  # fmt: skip
         errors = self.folder / f"{name}.err"
         if self.world is not None:
