@@ -166,3 +166,56 @@ async def test_new_sends_are_refused_and_nothing_is_lost(
 async def test_a_real_full_file_system_refuses_and_recovers(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as folder:
         await refuse_and_recover(folder, full_file_system, "no room")
+
+
+@contextmanager
+def no_room(*groups: whence.Group) -> Iterator[None]:
+    """These nodes can write nothing."""
+    write = os.pwrite
+    files = {node_of(group).store._batches._file for group in groups}
+
+    def pwrite(file: int, data: bytes, at: int) -> int:
+        if file in files:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data, at)
+
+    os.pwrite = pwrite  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os.pwrite = write
+
+
+@in_a_loop
+async def test_what_became_of_a_life_while_the_disk_was_full_is_known_when_it_works_again(
+    tmp_path: Path,
+) -> None:
+    """Nobody says it again: a member is retired, and comes back as another life with an empty store."""
+    peers, limits = loopback("abc"), quick_limits(leave_timeout_s=0.2)
+
+    def join(name: str, store: str) -> Any:
+        return whence.join(
+            "room", node=name, peers=peers, protocol="vector", store=tmp_path / store, limits=limits
+        )
+
+    async with join("a", "a.db") as a, join("b", "b.db") as b:
+        async with join("c", "c.db") as c:
+            await c.broadcast(b"before")
+            await asyncio.gather(take(a, 1), take(b, 1))
+            life = a._node.links["c"].peer_life
+        with no_room(a, b):
+            await a.retire("c")
+            await eventually(lambda: node_of(a).log.broken is not None)
+        await eventually(lambda: node_of(a).host.retired.get("c") == life)
+        await eventually(lambda: node_of(b).log.broken is None)
+        with no_room(a):
+            async with join("c", "c-anew.db") as c:
+                await eventually(lambda: a._node.links["c"].channel is not None)
+        await eventually(lambda: node_of(a).log.broken is None)
+        async with join("c", "c-anew.db") as c:
+            for each in (a, b, c):
+                await each.broadcast(each.node.encode())
+            for each in (a, b, c):
+                got = await take(each, 3)
+                assert {message.payload for message in got} == {b"a", b"b", b"c"}
+            await asyncio.gather(a.leave(), b.leave(), c.leave())

@@ -207,7 +207,7 @@ class End:
 
     def link_restarted(self, link: Link, welcomes: bool) -> None:
         self.events.append(f"{'welcomed' if welcomes else 'restarted'} {link.peer}")
-        self.host.restart_link(link.peer, link.out.acknowledged, welcomes=welcomes)
+        self.host.restart_link(link.peer, link.followed, welcomes=welcomes)
 
     def has_heard_of(self, peer: NodeId) -> bool:
         return self.host.core.has_heard_of(peer)

@@ -368,7 +368,7 @@ class DurableMembership:
     def link_restarted(self, link: Link, welcomes: bool) -> None:
         """The numbering of a link begins anew, when that is on the disk; until then nothing leaves."""
         session = self.node.identity.session_to(link)
-        record = Restarted(self.host.now_us(), link.peer, session, link.out.acknowledged, welcomes)
+        record = Restarted(self.host.now_us(), link.peer, session, link.followed, welcomes)
         self.log.append(record)
 
     def command(self, verb: str, *names: NodeId) -> None:

@@ -712,7 +712,7 @@ class ListedMembership:
 
     def link_restarted(self, link: Link, welcomes: bool) -> None:
         """The numbering of a link begins anew."""
-        self._host.restart_link(link.peer, link.out.acknowledged, welcomes=welcomes)
+        self._host.restart_link(link.peer, link.followed, welcomes=welcomes)
 
     def command(self, verb: str, *names: NodeId) -> None:
         """Tell the core what is known of links and lives."""

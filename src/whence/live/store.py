@@ -26,7 +26,18 @@ from whence.core.message import MessageId
 from whence.errors import GroupClosedError, MisuseError, StoreError
 from whence.live.sqlite import SqliteFile
 from whence.session.durable import DurableServer
-from whence.session.records import Arrived, Done, Passed, Record, RecordCodec, Said
+from whence.session.records import (
+    Arrived,
+    Commanded,
+    Done,
+    Met,
+    Passed,
+    Record,
+    RecordCodec,
+    Restarted,
+    Retired,
+    Said,
+)
 
 FORMAT = 2
 _WITH_ROWS = 1  # the format of earlier releases: batches are rows
@@ -284,6 +295,11 @@ class LogEntry(NamedTuple):
     @property
     def inputs(self) -> int:
         return 1
+
+    @property
+    def is_said_once(self) -> bool:
+        """Nobody says it again: what became of lives and links waits until the disk takes it."""
+        return self.waiter is None and isinstance(self.record, Met | Commanded | Restarted | Retired)
 
     def happened(self, outcomes: Outcomes) -> None:
         """It is on the disk, and carried out."""
@@ -628,7 +644,10 @@ class CommitLog:
         lost = [*batch.entries, *self._waiting]  # what came meanwhile may depend on what is refused
         self._waiting, self._saying = [], None
         for entry in lost:
-            entry.refuse(error)
+            if isinstance(entry, LogEntry) and entry.is_said_once:
+                self._waiting.append(entry)
+            else:
+                entry.refuse(error)
         if isinstance(error, StoreError):
             self._refused(error)
 

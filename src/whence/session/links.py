@@ -133,7 +133,7 @@ class LinkOut:
 
     def restart(self, acknowledged: int) -> list[bytes]:
         """A new numbering begins; returns what followed the first `acknowledged` packets of the old one."""
-        packets = self.unacknowledged_packets()[acknowledged - self.acknowledged :]
+        packets = self.unacknowledged_packets()[max(acknowledged - self.acknowledged, 0) :]
         self._forget_written(0, [])
         self.sent = 0
         return packets
@@ -264,7 +264,7 @@ class Link:
         self.session = 0  # our session towards this peer, where it is not the node's own
         self.peer_session = 0  # 0: never met
         self.peer_life = 0  # the process, or the opening of its store, that we met last
-        self.restarting = False  # a new numbering begins, and the disk does not know it yet: nothing leaves
+        self.restarting = 0  # new numberings that begin, and the disk does not know yet: nothing leaves
         self.knows_other = False  # the peer knows an earlier life of this node
         self.is_cut_off = False  # the core was told that there is no connection
         self.channel: Channel | None = None
@@ -301,6 +301,11 @@ class Link:
         """What our HELLO says that we have of the peer's packets."""
         return 0 if self.restarting else self.incoming.received
 
+    @property
+    def followed(self) -> int:
+        """How many packets the peer has of the numbering before the newest: none of one not begun."""
+        return self.out.acknowledged if self.restarting <= 1 else 0
+
     def begin(self) -> None:
         """A HELLO leaves: what comes on its connection follows what is received by now."""
         self.arrived = self.received
@@ -320,7 +325,7 @@ class Link:
         packets = self.out.restart(acknowledged)
         self.incoming = LinkIn()
         self.state, self.alive = LinkState.ALIVE, True
-        self.restarting, self.faults = False, 0
+        self.restarting, self.faults = max(self.restarting - 1, 0), 0  # in a recovery none is on its way
         self.refuse_until_s, self._fault_at = 0.0, -1
         return packets
 

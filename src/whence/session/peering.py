@@ -228,7 +228,7 @@ class Peering:
         # It speaks to, or has met, another life of this node than the present one.
         link.knows_other = hello.returns or hello.peer_session not in (0, self.identity.session_to(link))
         if restarts:
-            link.restarting = True
+            link.restarting += 1
             if verdict.redraws:
                 link.session = self.draw()
         link.peer_life = hello.life
