@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whence.core.effects import Effects, Missed, Send
+from whence.core.effects import Deliver, Effects, Missed, Send
 from whence.core.group import LATER_LIVES, LIFE_BITS, is_base
 from whence.core.lives import BEGIN, OVER, WELCOME
 from whence.core.message import NodeId, Packet
@@ -103,3 +103,33 @@ def test_what_a_life_said_while_a_copy_was_heard_is_told(protocol: str, comes: s
     else:
         told, last = hear(b.broadcast(b"too late", 0)), FIRST + 4
     assert [each for each in told if isinstance(each, Missed)] == [Missed("b", FIRST + 2, last, OVER)]
+
+
+@pytest.mark.parametrize("first", ["what names it", "the later life"])
+@pytest.mark.parametrize("protocol", ["vector", "barrier"])
+def test_what_a_message_names_of_a_life_that_another_has_overtaken_is_told(protocol: str, first: str) -> None:
+    """b's last words reached a alone, and b began again with an old copy of its store."""
+    a, b, copy, c = (registry.make(protocol, name, MEMBERS, {}) for name in "abbc")
+    for core, peers in ((a, "bc"), (b, "ac"), (copy, "ac"), (c, "ab")):
+        for peer in peers:
+            core.link_up(peer, 0)
+
+    def hear(peer: NodeId, effects: Effects) -> Effects:
+        return [effect for packet in sent_to("c", effects) for effect in c.receive(peer, packet, 0)]
+
+    for effects in (b.command(BEGIN, (str(FIRST),), 0), b.broadcast(b"heard", 0)):
+        hear("b", effects)
+        for packet in sent_to("a", effects):
+            a.receive("b", packet, 0)
+    copy.restore(b.save())
+    for packet in sent_to("a", b.broadcast(b"last words", 0)):
+        a.receive("b", packet, 0)
+    follows = a.broadcast(b"after the last words", 0)
+    later = [*copy.command(BEGIN, (str(SECOND),), 0), *copy.broadcast(b"of another life", 0)]
+    order = [("a", follows), ("b", later)] if first == "what names it" else [("b", later), ("a", follows)]
+    told = [effect for peer, effects in order for effect in hear(peer, effects)]
+    [at] = [at for at, each in enumerate(told) if isinstance(each, Missed)]
+    assert told[at] == Missed("b", FIRST + 2, FIRST + 2, OVER)
+    delivered = {each.message.payload: at for at, each in enumerate(told) if isinstance(each, Deliver)}
+    assert delivered.keys() == {b"after the last words", b"of another life"}
+    assert at < delivered[b"after the last words"]

@@ -203,6 +203,9 @@ class SafeOrder(BarrierOrder):
             for origin, each, _ in barrier:
                 if origin in past and min(past[origin]) <= each:  # mostly what is named there is newer
                     self._cover(origin, each, deadline_us)
+        if self.overtaken:
+            for origin, each, _ in barrier:
+                self.tell_overtaken(origin, each, effects)
         self._cover(source, number - 1, deadline_us)
         self._name(source, number, deadline_us)
         if self.cut:

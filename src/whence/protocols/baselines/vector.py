@@ -107,6 +107,7 @@ class Vector(Flooding):
             or (after and not self.is_met(after))
             or (origin, number) in self.held  # a forged copy may name another past than the held one
             or self.lives.marks
+            or (after and self.lives.overtaken and self._names_overtaken(after))
         ):
             return super().receive(peer, packet, now_us)
         effects: Effects = []
@@ -125,6 +126,7 @@ class Vector(Flooding):
     ) -> Effects:
         counts, changed, held, waiters = self.clock.counts, self.clock.changed, self.held, self.waiters
         find, marks, wanted, kept = self._obstacle_in, self.lives.marks, self._wanted_by, self.kept
+        overtaken = self.lives.overtaken
         effects: Effects = []
         run: list[Unread] = []
         ascending = True  # from `first` on they are not kept yet
@@ -139,6 +141,7 @@ class Vector(Flooding):
                 and (not after or (obstacle := find(after)) is None)
                 and not (held and (origin, number) in held)
                 and not (marks or wanted)
+                and not (overtaken and after and self._names_overtaken(after))
             ):
                 counts[origin] = changed[origin] = number
                 run.append((peer, number, payload))
@@ -150,6 +153,7 @@ class Vector(Flooding):
                 and not (marks or wanted)
                 and (key := (origin, number)) not in held
                 and (obstacle or (find(after) if after else None)) is not _REFUSED
+                and not (overtaken and after and self._names_overtaken(after))
             ):  # it waits: for one of another origin, or behind one that does (as `HoldBack.hold`)
                 if ahead > 1:
                     obstacle, ascending = (origin, number - 1), False
@@ -231,6 +235,8 @@ class Vector(Flooding):
 
     def _accept(self, packet: Packet, now_us: int, effects: Effects) -> None:
         packet = cast(VectorPacket, packet)
+        if self.lives.overtaken:
+            self._tell_named(packet.after, effects)
         obstacle = self.missing_of(packet)
         if obstacle is not None:
             self.holdback.hold((packet.origin, packet.number), packet, now_us, obstacle)
@@ -300,6 +306,7 @@ class Vector(Flooding):
         else:
             self.clock.advance(member, number)
         for key, (packet, since_us) in self.holdback.take_all():  # rare: all that waits is looked at again
+            self._tell_named(packet.after, effects)
             if key[0] == member and key[1] <= number:
                 id_ = MessageId(self.members[member], key[1])
                 effects.append(Discard(id_, self.members[member], Reason.OVERTAKEN))
@@ -307,6 +314,20 @@ class Vector(Flooding):
                 self.holdback.hold(key, packet, since_us, obstacle)
             else:
                 self._deliver(packet, effects)
+
+    def _names_overtaken(self, after: Delta) -> bool:
+        """Whether a message follows what a life said that another one has overtaken here."""
+        overtaken, pairs = self.lives.overtaken, iter(after)
+        return any(
+            member in overtaken and overtaken[member][0] < count < overtaken[member][1]
+            for member, count in zip(pairs, pairs, strict=False)
+        )
+
+    def _tell_named(self, after: Delta, effects: Effects) -> None:
+        """What it follows and is not given here any more is missed, before it is delivered."""
+        pairs = iter(after)
+        for member, count in zip(pairs, pairs, strict=True):
+            self._tell_overtaken(member, count, effects)
 
     def _control(self, number: int, payload: bytes) -> Packet:
         return VectorPacket(self.my_index, number, (), payload)
