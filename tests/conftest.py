@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -24,6 +25,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests start hundreds of processes, each of which would compile half of the package again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# What collecting makes (tests, parameters, modules) stays to the end: it is not searched for garbage while it
+# is made, nor ever after (`pytest_collection_finish`). The tests' own is searched for in larger steps.
+gc.disable()
+GARBAGE = (50_000, 10, 10)
 
 # Start fast rather than run fast: tests are many small jobs. So do the commands that tests start.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -49,6 +55,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return SPARK_TESTS if file.startswith(SPARK_TESTS) else file
 
     return OneSpark(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
