@@ -19,7 +19,7 @@ import os
 import sys
 from collections.abc import Container
 from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -99,6 +99,8 @@ def _asked() -> list[str]:
 @cache
 def _installed() -> tuple[str, ...]:
     """The modules that installed distributions name; asking for them takes milliseconds."""
+    from importlib import metadata  # so does this import, and most processes never ask
+
     return tuple(sorted(point.value for point in metadata.entry_points(group=ENTRY_POINTS)))
 
 

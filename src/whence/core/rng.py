@@ -39,6 +39,11 @@ def stream(seed: int, what: int, *entities: int) -> int:
     return key
 
 
+def branch(key: int, entity: int) -> int:
+    """The key of the stream of one entity more: `stream(s, w, a, b)` is `branch(stream(s, w, a), b)`."""
+    return mix64((key ^ (entity & MASK)) + GOLDEN & MASK)
+
+
 def bits(key: int, index: int) -> int:
     """64 random bits: draw `index` of the stream."""
     return mix64((key + (index + 1) * GOLDEN) & MASK)

@@ -13,6 +13,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -80,7 +81,7 @@ def _given(value: Any) -> Any:
         return value
     tag = value.__struct_config__.tag
     plain: dict[str, Any] = {} if tag is None else {"kind": tag}
-    for field in msgspec.structs.fields(value):
+    for field in _fields(type(value)):
         now = getattr(value, field.name)
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
@@ -88,6 +89,12 @@ def _given(value: Any) -> Any:
         if default is msgspec.NODEFAULT or now != default:
             plain[field.name] = _given(now)
     return plain
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields of a class; asking compiles its annotations every time."""
+    return msgspec.structs.fields(kind)
 
 
 def change(data: dict[str, Any], assignment: str) -> None:

@@ -37,7 +37,7 @@ from heapq import heappush
 from typing import Any, ClassVar
 
 from whence.core.message import NodeId
-from whence.core.rng import chance, purpose, stream
+from whence.core.rng import branch, chance, purpose, stream
 from whence.errors import InvariantError
 from whence.overlay import graphs
 from whence.overlay.graphs import Graph
@@ -209,6 +209,7 @@ def make_outlets(
     down = [plan.down(node) for node in range(scenario.nodes)] if plan.outages else None
     outlets: list[Outlet] = []
     for source, neighbours in enumerate(graph):
+        delays = stream(seed, _DELAY, source)
         links = []
         for target in neighbours:
             spec = specs.get((source, target), common)
@@ -218,7 +219,7 @@ def make_outlets(
             hops = 0
             if spec.hop_loss or spec.hop_delay_us:
                 hops = graphs.grid_hops(scenario.nodes, source, target)
-            link = _Link(spec, draw, seed, source, target, hops)
+            link = _Link(spec, draw, branch(delays, target), seed, source, target, hops)
             if separable:
                 link.separated = plan.separated(source, target)
             if down is not None:
@@ -261,11 +262,13 @@ class _Link:
         "ramp", "separated", "slow", "spec", "target",
     )  # fmt: skip
 
-    def __init__(self, spec: Link, draw: Draw, seed: int, source: int, target: int, hops: int) -> None:
+    def __init__(
+        self, spec: Link, draw: Draw, key: int, seed: int, source: int, target: int, hops: int
+    ) -> None:
         self.spec = spec
         self.draw = draw
         self.target = target
-        self.key = stream(seed, _DELAY, source, target)
+        self.key = key
         self.loss = path_loss(spec, hops)
         self.extra_us = spec.process_us + spec.hop_delay_us * hops
         self.loss_key = stream(seed, _LOSS, source, target) if self.loss else 0

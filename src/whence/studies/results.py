@@ -135,6 +135,15 @@ class Derived:
     halves: Mapping[str, float | None] = field(default_factory=dict)  # of the measures' intervals, if known
 
 
+def _has(line: Row | Derived, where: Mapping[str, Label | tuple[Label, ...]]) -> bool:
+    """Whether a line has these labels, or one of several."""
+    for name, wanted in where.items():
+        at = line.labels.get(name)
+        if at not in wanted if isinstance(wanted, tuple) else at != wanted:
+            return False
+    return True
+
+
 @dataclass(frozen=True)
 class Results:
     """All finished runs of a study, in the order of its grid, and what the study derives from them."""
@@ -142,35 +151,36 @@ class Results:
     rows: tuple[Row, ...]
     repetition: str = "seed"
     derived: tuple[Derived, ...] = ()
-    _order: Mapping[str, tuple[Label, ...]] = field(init=False, repr=False, compare=False)
+    _having: Mapping[str, Mapping[Label, list[Row]]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        order: dict[str, dict[Label, None]] = {}
+        having: dict[str, dict[Label, list[Row]]] = {}
         for row in self.rows:
             for name, label in row.labels.items():
-                order.setdefault(name, {})[label] = None
-        object.__setattr__(self, "_order", {name: tuple(labels) for name, labels in order.items()})
+                having.setdefault(name, {}).setdefault(label, []).append(row)
+        object.__setattr__(self, "_having", having)
 
     def values(self, label: str) -> tuple[Label, ...]:
         """The values that a label takes, in the order of the grid."""
-        return self._order.get(label, ())
+        return tuple(self._having.get(label, ()))
 
     def select(self, **labels: Label) -> list[Row]:
         """The runs with these labels."""
-        return [row for row in self.rows if all(row.labels.get(name) == at for name, at in labels.items())]
+        return [row for row in self._among(labels) if _has(row, labels)]
 
     def lines(self, where: Mapping[str, Label | tuple[Label, ...]]) -> list[Row | Derived]:
         """The runs and the derived lines with these labels; several values of a label mean any of them."""
+        every: list[Row | Derived] = [*self._among(where), *self.derived]
+        return [line for line in every if _has(line, where)]
 
-        def fits(line: Row | Derived) -> bool:
-            for name, wanted in where.items():
-                at = line.labels.get(name)
-                if at not in wanted if isinstance(wanted, tuple) else at != wanted:
-                    return False
-            return True
-
-        every: list[Row | Derived] = [*self.rows, *self.derived]
-        return [line for line in every if fits(line)]
+    def _among(self, where: Mapping[str, Label | tuple[Label, ...]]) -> Sequence[Row]:
+        """The runs with the rarest of these labels, in the order of the grid."""
+        fewest: Sequence[Row] = self.rows
+        for name, wanted in where.items():
+            if not isinstance(wanted, tuple):
+                found = self._having.get(name, {}).get(wanted, ())
+                fewest = found if len(found) < len(fewest) else fewest
+        return fewest
 
     def column(self, measure: str, **labels: Label) -> list[float]:
         """One measure of the runs with these labels, in the order of the grid; absent values left out."""

@@ -13,7 +13,6 @@ import re
 import signal
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -155,6 +154,8 @@ class TraceWriter:
         keep_parts: int | None = None,
         loses: bool = False,
     ) -> None:
+        from importlib.metadata import version  # heavy, and needed by what writes a trace alone
+
         from whence.trace import columns
 
         self._columns = columns

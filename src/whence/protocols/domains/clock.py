@@ -25,7 +25,7 @@ paper calls the cost of a clock. Refusing bad stamps (`problem`) is ours and not
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isqrt
 from typing import ClassVar, TypeAlias
 
@@ -271,8 +271,7 @@ class UpdatesClock(MatrixClock):
         if is_too_far(count, self.delivered(source)):
             return Reason.TOO_FAR_AHEAD
         previous, own = -1, source * size + me
-        for at in range(0, len(stamp), 3):
-            k, to, said = stamp[at : at + 3]
+        for k, to, said in _triples(stamp):
             entry = k * size + to
             if not (0 <= k < size and 0 <= to < size and previous < entry and said > 0 and entry != own):
                 return Reason.MALFORMED
@@ -296,9 +295,8 @@ class UpdatesClock(MatrixClock):
             return source, count - 1
         size, me, value = self.size, self.me, self.value
         self.work += 1 + len(stamp) // 3
-        for at in range(0, len(stamp), 3):
+        for k, to, said in _triples(stamp):
             # What the sender's earlier messages to this server required has been met: they were delivered.
-            k, to, said = stamp[at : at + 3]
             if to == me and said > value[k * size + me] and k not in self.gone:
                 return k, said
         return None
@@ -307,8 +305,12 @@ class UpdatesClock(MatrixClock):
         self.work += 1 + len(stamp) // 3
         self.changes += 1
         self.learn(source * self.size + self.me, count, source)
-        for at in range(0, len(stamp), 3):
-            self.learn(stamp[at] * self.size + stamp[at + 1], stamp[at + 2], source)
+        size, value = self.size, self.value
+        for k, to, said in _triples(stamp):
+            entry = k * size + to
+            if said > value[entry]:
+                value[entry] = said
+                self._change(entry, source)
 
     def learn(self, entry: int, said: int, source: int) -> None:
         if said > self.value[entry]:
@@ -399,6 +401,12 @@ class ListedClock(UpdatesClock):
     def restore(self, state: State) -> None:
         super().restore(state)
         self.recent = dict.fromkeys(state["recent"])
+
+
+def _triples(stamp: Stamp) -> Iterator[tuple[int, int, int]]:
+    """(k, l, count) for (k, l, count) of a flat stamp."""
+    each = iter(stamp)
+    return zip(each, each, each, strict=True)
 
 
 def _widened(entries: Sequence[int], old: int, size: int, new: int) -> list[int]:
