@@ -312,7 +312,8 @@ def _made_for_logs() -> dict[str, list[World]]:
             )
         ],
         "NeverLate": [  # it is retired while it is away
-            _world("log", "n0", "n1", ticks=2, change=away, **pair | {"params": _MEMBERS, "settle_ticks": 6})
+            _world("log", "n0", "n1", ticks=at, change=away, **pair | {"params": _MEMBERS, "settle_ticks": 6})
+            for at in (1, 2)
         ],
         "NamesNothingAdopted": [  # as examples/worlds/barrier-late-joiner.toml
             _world(

@@ -77,5 +77,5 @@ def test_the_same_worlds_do_break_the_printed_codes() -> None:
 
 def test_a_skew_that_was_not_stated_does_break_order() -> None:
     """So the expiry rule is needed, and the worlds above do try it."""
-    broken = sum(random_run(seed, skew_us=100, assumed_us=0).report().counts.causal for seed in range(250))
-    assert broken > 0
+    runs = (random_run(seed, skew_us=100, assumed_us=0) for seed in range(250))
+    assert any(net.report().counts.causal for net in runs)

@@ -15,6 +15,14 @@ from zoo.mutants.barrier import ORDER, UncheckedBarrier, UncheckedOppnet, Varian
 from zoo.mutants.carry import CARRY
 
 RIGHT_WORLDS, MUTANT_WORLDS = 100, 1_000  # a mutant's worlds end with the first in which it is caught
+# Where they begin, if not with the first world: those before do not catch it.
+CAUGHT_IN = {
+    "NamesNothingAdopted": 155,
+    "RestartForgetsWhatCame": 92,
+    "IgnoresSkew": 24,
+    "RestartForgetsTheCache": 23,
+    "CacheAloneKnowsTheLate": 19,
+}
 
 # What the mutants are made of is right too: they are caught for what they change.
 RIGHT = [
@@ -32,9 +40,11 @@ def judged(make: Callable[..., Protocol], protocol: str, seed: int, **params: in
     return net.verdict()
 
 
-def caught(variant: Variant, make: Callable[..., Protocol], protocol: str) -> tuple[int, Counter[str]]:
+def caught(
+    variant: Variant, make: Callable[..., Protocol], protocol: str, first: int = 0
+) -> tuple[int, Counter[str]]:
     found: Counter[str] = Counter()
-    for seed in range(MUTANT_WORLDS):
+    for seed in range(first, MUTANT_WORLDS):
         found += judged(make, protocol, seed, **variant.world)
         if variant.gives_away & found.keys():
             return seed, found
@@ -43,13 +53,13 @@ def caught(variant: Variant, make: Callable[..., Protocol], protocol: str) -> tu
 
 @pytest.mark.parametrize("variant", ORDER, ids=lambda variant: variant.name)
 def test_every_broken_order_is_caught_over_links(variant: Variant) -> None:
-    seed, found = caught(variant, variant.over_links, "barrier")
+    seed, found = caught(variant, variant.over_links, "barrier", CAUGHT_IN.get(variant.name, 0))
     assert seed >= 0, dict(found)
 
 
 @pytest.mark.parametrize("variant", CARRY, ids=lambda variant: variant.name)
 def test_every_broken_way_to_carry_is_caught(variant: Variant) -> None:
-    seed, found = caught(variant, variant.over_contacts, "oppnet")
+    seed, found = caught(variant, variant.over_contacts, "oppnet", CAUGHT_IN.get(variant.name, 0))
     assert seed >= 0, dict(found)
 
 
