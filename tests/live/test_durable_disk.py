@@ -213,9 +213,10 @@ async def test_what_became_of_a_life_while_the_disk_was_full_is_known_when_it_wo
                 await eventually(lambda: a._node.links["c"].channel is not None)
         await eventually(lambda: node_of(a).log.broken is None)
         async with join("c", "c-anew.db") as c:
-            for each in (a, b, c):
+            await c.broadcast(b"c")
+            for each in (a, b):  # which has met c, so that what it says is not before c's cut
+                assert (await each.receive()).payload == b"c"
                 await each.broadcast(each.node.encode())
-            for each in (a, b, c):
-                got = await take(each, 3)
-                assert {message.payload for message in got} == {b"a", b"b", b"c"}
+            for each, others in ((a, {b"a", b"b"}), (b, {b"a", b"b"}), (c, {b"a", b"b", b"c"})):
+                assert {message.payload for message in await take(each, len(others))} == others
             await asyncio.gather(a.leave(), b.leave(), c.leave())
