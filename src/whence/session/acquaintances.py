@@ -154,14 +154,17 @@ class Acquaintances:
             and id(each) not in busy
             and each.address not in at
         ]
-        size = len({*linked, *self._named}) + 1
-        if size <= MESH_MAX:
+        if self.is_mesh(linked):
             return candidates
         wanted = DIALS_MAX - dialled - len(calling)
         if wanted <= 0 and linked:
             return []
         self._draw.shuffle(candidates)
         return candidates[: max(wanted, 1)]
+
+    def is_mesh(self, linked: Collection[NodeId]) -> bool:
+        """Whether everyone is to be linked to everyone."""
+        return len({*linked, *self._named}) < MESH_MAX
 
     def next_s(self, linked: Collection[NodeId]) -> float | None:
         """When the next of them is due; None: never."""
