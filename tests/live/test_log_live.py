@@ -89,8 +89,8 @@ async def test_a_mesh_grows_from_one_contact_and_everyone_gets_the_whole_history
 
 
 @in_a_loop
-async def test_a_group_too_large_for_a_mesh_is_connected_when_all_are_heard_of() -> None:
-    """It waited for a link to each, which nobody makes."""
+async def test_a_group_too_large_for_a_mesh_is_connected_without_all_links() -> None:
+    """It waited for a link to each, which nobody makes there."""
     async with live_group(*(f"n{number:02}" for number in range(MESH_MAX + 6)), protocol="log") as groups:
         assert any(len(group._node.links) < len(groups) - 1 for group in groups)
         await groups[0].broadcast(b"to all")

@@ -288,13 +288,12 @@ class LogMembership:
         """A node that slept meets the others again, and is brought level."""
 
     def missing(self) -> list[Link]:
-        """The contacts to which there is no link; in a group too large for a mesh, no way over others."""
-        is_mesh = not self.links or self.acquaintances.is_mesh(self.links)
-        reached = set() if is_mesh else self.host.log.people.here
+        """The contacts to which there is no link; none in a group too large for a mesh, if there is a link."""
+        if self.links and not self.acquaintances.is_mesh(self.links):
+            return []
         return [
             Link(each.name or str(each.address), each.address, dials=True)
             for each in self.acquaintances.missing(self.links)
-            if each.name not in reached
         ]
 
     def is_too_slow(self, link: Link) -> bool:
