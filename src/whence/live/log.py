@@ -288,7 +288,7 @@ class LogMembership:
         """A node that slept meets the others again, and is brought level."""
 
     def missing(self) -> list[Link]:
-        """The contacts to which there is no link; none in a group too large for a mesh, if there is a link."""
+        """The contacts without a link; none in a group too large for a mesh, where there is one link."""
         if self.links and not self.acquaintances.is_mesh(self.links):
             return []
         return [
