@@ -30,7 +30,6 @@ from whence.session.records import (
     Arrived,
     Commanded,
     Done,
-    Met,
     Passed,
     Record,
     RecordCodec,
@@ -299,7 +298,7 @@ class LogEntry(NamedTuple):
     @property
     def is_said_once(self) -> bool:
         """Nobody says it again: what became of lives and links waits until the disk takes it."""
-        return self.waiter is None and isinstance(self.record, Met | Commanded | Restarted | Retired)
+        return self.waiter is None and isinstance(self.record, Commanded | Restarted | Retired)
 
     def happened(self, outcomes: Outcomes) -> None:
         """It is on the disk, and carried out."""

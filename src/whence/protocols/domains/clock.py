@@ -404,7 +404,7 @@ class ListedClock(UpdatesClock):
 
 
 def _triples(stamp: Stamp) -> Iterator[tuple[int, int, int]]:
-    """(k, l, count) for (k, l, count) of a flat stamp."""
+    """The entries of a flat stamp: k, l and how many k has sent to l."""
     each = iter(stamp)
     return zip(each, each, each, strict=True)
 
