@@ -285,9 +285,12 @@ def packed_of(run: str, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _listed_names(flat: Stretches, row: npt.NDArray[Any]) -> tuple[Any, dict[str, Any]]:
     """For each stretch the list of its names, and origins and peers as indices into it."""
+    import pyarrow.compute as pc
+
     encoded: Any = flat.names.dictionary_encode()
     codes, texts = numbers_of(encoded.indices).astype(np.int64), encoded.dictionary
-    none, count = texts.index(NONE).as_py(), len(texts)
+    empty = np.flatnonzero(numbers_of(pc.binary_length(texts)) == 0)  # `index` would import pandas
+    none, count = int(empty[0]) if len(empty) else -1, len(texts)
     keys = {name: row * count + codes[flat.columns[name]] for name in ("origin", "peer")}
     used = {name: key % count != none if none >= 0 else np.ones(len(key), bool) for name, key in keys.items()}
     pairs: Any = integer_array(np.concatenate([keys[name][used[name]] for name in keys])).dictionary_encode()
