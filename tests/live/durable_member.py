@@ -18,7 +18,8 @@ from typing import Any
 from zlib import crc32
 
 import whence
-from support.processes import start, take_part
+from support.forked import Forked
+from support.processes import play
 from whence.core.message import Message
 from whence.session.records import Output
 
@@ -117,34 +118,28 @@ class Server:
         self.settings = settings
         self.reactions = 0
         self.kills = 0
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: Forked | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self.process = await start(__file__, self.settings)
+        self.process = await Forked.heard(play, serve, self.settings)
         self._reading = asyncio.create_task(self._read(self.process))
 
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
+    async def _read(self, process: Forked) -> None:
         while text := await process.stdout.readline():
             self.reactions = int(text.split()[0])
 
     async def kill(self) -> None:
         assert self.process is not None
         assert self._reading is not None
-        self.process.kill()
+        await self.process.kill()
         self.kills += 1
-        await self.process.wait()
         await self._reading
 
     async def suspend(self) -> int:
         assert self.process is not None
         assert self._reading is not None
-        self.process.terminate()
+        self.process.send_signal(signal.SIGTERM)
         code = await asyncio.wait_for(self.process.wait(), 60)
         await self._reading
         return code
-
-
-if __name__ == "__main__":
-    take_part(serve, Settings)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import whence
-from support.processes import Handle, orders, take_part
+from support.processes import Handle, orders
 from whence.errors import WhenceError
 
 
@@ -190,7 +190,7 @@ async def run(settings: Settings) -> None:
 class Process(Handle):
     """The parent's handle."""
 
-    program = __file__
+    run = staticmethod(run)
 
     async def ask(self, *order: Any, timeout_s: float = 60) -> Any:
         self.say(json.dumps(order))
@@ -202,7 +202,3 @@ async def started(settings: Settings) -> Process:
     process = await Process.start(settings)
     assert await process.answer() == "ready"
     return process
-
-
-if __name__ == "__main__":
-    take_part(run, Settings)

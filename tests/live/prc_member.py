@@ -15,7 +15,7 @@ from typing import Any
 
 import whence
 from support.living import free_ports
-from support.processes import Handle, Talker, orders, take_part, until
+from support.processes import Handle, Talker, orders, until
 
 
 @dataclass
@@ -31,12 +31,6 @@ class Settings:
     shuffle_s: float = 0.4
     timeout_us: int = 3_000_000
     patience_s: float = 20.0  # a machine that is busy is not a fault
-
-
-class Process(Handle):
-    """The parent's handle."""
-
-    program = __file__
 
 
 class Churn:
@@ -73,7 +67,7 @@ class Churn:
             except BaseException:
                 for each in new.values():
                     if each.process.returncode is None:
-                        each.process.kill()
+                        await each.kill()
                 raise
         self._asked.subtract(asked)
         self.there.update(new)
@@ -221,5 +215,7 @@ async def run(settings: Settings) -> None:
     await talker.read_out()
 
 
-if __name__ == "__main__":
-    take_part(run, Settings)
+class Process(Handle):
+    """The parent's handle."""
+
+    run = staticmethod(run)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import whence
-from support.processes import Handle, Talker, orders, take_part
+from support.processes import Handle, Talker, orders
 
 
 @dataclass
@@ -26,12 +26,6 @@ class Settings:
     test_interval_us: int = 100_000
     test_timeout_us: int = 2_000_000
     queue_messages: int = 4096
-
-
-class Member(Handle):
-    """The parent's handle of a member process."""
-
-    program = __file__
 
 
 def report_of(group: whence.Group, talker: Talker) -> dict[str, Any]:
@@ -72,5 +66,7 @@ async def run(settings: Settings) -> None:
     await talker.read_out()
 
 
-if __name__ == "__main__":
-    take_part(run, Settings)
+class Member(Handle):
+    """The parent's handle of a member process."""
+
+    run = staticmethod(run)

@@ -1,11 +1,12 @@
 """Members of live groups as OS processes of their own.
 
-Such a member is a module next to the test that starts it, run as a program with its settings as JSON:
+Such a member is a module next to the test that starts it. Either it is run as a program with its settings as
+JSON, takes part and prints its result (`results_of`, `take_part`):
 
-    PYTHONPATH=tests python tests/live/vcube_member.py '{"node": "n0", ...}'
+    PYTHONPATH=tests python tests/live/udp_member.py '{"node": "n0", ...}'
 
-It takes part and prints its result; or it is told over its standard input what to do, line by line (`Handle`
-is the parent's end, `orders` and `Talker` the member's).
+Or it is forked and told over its standard input what to do, line by line (`Handle` is the parent's end,
+`orders` and `Talker` the member's).
 """
 
 from __future__ import annotations
@@ -24,24 +25,21 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import whence
+from support.forked import Forked
 from whence.errors import WhenceError
 
 TESTS = Path(__file__).parents[1]
+Run = Callable[[Any], Coroutine[Any, Any, None]]
 Found = TypeVar("Found")
 
 
 # The parent's end
 
 
-async def start(program: str, settings: Any, **pipes: Any) -> asyncio.subprocess.Process:
-    """Run a module of the tests; it finds the others."""
-    return await launch(program, json.dumps(asdict(settings)), **pipes)
-
-
 async def launch(
     program: str, *arguments: str, within: Sequence[str] = (), **pipes: Any
 ) -> asyncio.subprocess.Process:
-    """Run a module of the tests; `within`: a command that runs it somewhere else."""
+    """Run a module of the tests; it finds the others. `within`: a command that runs it somewhere else."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     return await asyncio.create_subprocess_exec(
         *within,
@@ -58,7 +56,7 @@ async def results_of(program: str, members: Iterable[Any]) -> list[dict[str, Any
     """Run each member in a process; answers what they print when they have done."""
 
     async def one(member: Any) -> dict[str, Any]:
-        process = await start(program, member, stderr=asyncio.subprocess.PIPE)
+        process = await launch(program, json.dumps(asdict(member)), stderr=asyncio.subprocess.PIPE)
         try:
             output, errors = await process.communicate()
         finally:
@@ -75,22 +73,20 @@ async def results_of(program: str, members: Iterable[Any]) -> list[dict[str, Any
 class Handle:
     """The parent's handle of a member that is told what to do."""
 
-    program: ClassVar[str]
+    run: ClassVar[Run]  # what the member does
 
-    def __init__(self, settings: Any, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, settings: Any, process: Forked) -> None:
         self.settings = settings
         self.process = process
 
     @classmethod
     async def start(cls, settings: Any) -> Self:
-        return cls(settings, await start(cls.program, settings, stdin=asyncio.subprocess.PIPE, limit=1 << 20))
+        return cls(settings, await Forked.heard(play, cls.run, settings))
 
     def say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n".encode())
+        self.process.say(line)
 
     async def answer(self, timeout_s: float = 60) -> dict[str, Any]:
-        assert self.process.stdout is not None
         line = await asyncio.wait_for(self.process.stdout.readline(), timeout_s)
         assert line, f"{self.settings.node} is gone ({self.process.returncode})"
         answer: dict[str, Any] = json.loads(line)
@@ -102,8 +98,7 @@ class Handle:
 
     async def kill(self) -> None:
         """SIGKILL, wherever it is in its work."""
-        self.process.kill()
-        await self.process.wait()
+        await self.process.kill()
 
     async def end(self) -> None:
         if self.process.returncode is None:
@@ -131,9 +126,14 @@ async def until(
 
 
 def take_part(run: Callable[[Any], Coroutine[Any, Any, Found]], kind: Callable[..., Any]) -> Found:
-    """What the program does: run with the settings that it was given. SIGUSR1 shows where it hangs."""
+    """What the program does: run with the settings that it was given."""
+    return play(run, kind(**json.loads(sys.argv[1])))
+
+
+def play(run: Callable[[Any], Coroutine[Any, Any, Found]], settings: Any) -> Found:
+    """In the member's process. SIGUSR1 shows where it hangs."""
     faulthandler.register(signal.SIGUSR1)
-    return asyncio.run(run(kind(**json.loads(sys.argv[1]))))
+    return asyncio.run(run(settings))
 
 
 async def orders() -> AsyncIterator[str]:

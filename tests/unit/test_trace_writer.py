@@ -158,7 +158,7 @@ writer = make(Path({folder!r}))
 for number in range(1, 6):
     writer.event("a", number, Kind.BROADCAST, "a", number)
 writer.flush()
-assert list(open_trace(Path({folder!r})).events()) and "pandas" not in sys.modules  # it takes 0.25 s to import
+assert list(open_trace(Path({folder!r})).events()) and "pandas" not in sys.modules  # 0.25 s
 for number in range(6, 6 + 2 * 4096):
     writer.event("a", number, Kind.BROADCAST, "a", number)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -27,12 +27,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from live.storms.forked import Forked
 from live.storms.indoors import Indoors, begin, patched
 from live.storms.judge import Judge, rounds_heard, summary
-from live.storms.storm_member import Settings
+from live.storms.storm_member import Settings, take_part
 from live.storms.virtual import VirtualProcess, World
 from live.storms.weather import can_make_spaces, network_of
+from support.forked import Forked, in_network
 
 Process: TypeAlias = Forked | VirtualProcess
 GOES_ON_S = 30.0
@@ -306,7 +306,7 @@ class Storm:
         errors = self.folder / f"{name}.err"
         if self.world is not None:
             return begin(self.world, asdict(settings), errors)
-        return Forked(asdict(settings), self.network.space(name), errors)
+        return Forked(in_network, self.network.space(name), errors, take_part, asdict(settings))
 
     # The storm
 
