@@ -60,24 +60,24 @@ class DeferredForwards(Domains):
 
     def __init__(self, me: NodeId, members: Any, **params: Any) -> None:
         super().__init__(me, members, **params)
-        self.aside: deque[DomainPacket] = deque()
+        self.aside: deque[tuple[int, Packet]] = deque()
         self.now_us = 0
 
     def receive(self, peer: NodeId, packet: Packet, now_us: int) -> Effects:
         self.now_us = now_us
         return super().receive(peer, packet, now_us)
 
-    def _hand_on(self, packet: Packet, effects: Effects) -> None:
+    def _hand_on(self, hop: int, packet: Packet, effects: Effects) -> None:
         if cast(DomainPacket, packet).to == self.my_index:
-            super()._hand_on(packet, effects)
+            super()._hand_on(hop, packet, effects)
         else:
-            self.aside.append(cast(DomainPacket, packet))
+            self.aside.append((hop, packet))
             effects.append(SetTimer("forward", self.now_us + 4_000))
 
     def timer(self, key: str, now_us: int) -> Effects:
         effects: Effects = []
         while self.aside:
-            super()._hand_on(self.aside.popleft(), effects)
+            super()._hand_on(*self.aside.popleft(), effects)
         return effects
 
 
@@ -105,9 +105,9 @@ class ForwardsAtOnce(Domains):
                     consumer.held[key] = (early._replace(packet=arrived._replace(to=-1)), since_us)
         return effects
 
-    def _hand_on(self, packet: Packet, effects: Effects) -> None:
+    def _hand_on(self, hop: int, packet: Packet, effects: Effects) -> None:
         if cast(DomainPacket, packet).to != -1:
-            super()._hand_on(packet, effects)
+            super()._hand_on(hop, packet, effects)
 
 
 def test_a_deferred_forward_breaks_order() -> None:

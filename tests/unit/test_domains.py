@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.net import Net
-from whence.core.effects import Discard, Reason, Send
+from whence.core.effects import Deliver, Discard, Reason, Send
 from whence.errors import DomainGraphError, MisuseError, ParameterError
 from whence.protocols import registry
 from whence.protocols.domains.domains import DomainPacket, Domains
@@ -89,6 +89,15 @@ def test_a_bad_packet_is_discarded_with_its_reason(
     assert isinstance(effect, Discard)
     assert effect.reason == reason
     assert core.save() == before
+
+
+def test_what_a_router_forwards_again_is_discarded_as_the_routers() -> None:
+    core = Domains("a", "abc", domains=CHAIN)
+    core.link_up("b", 0)
+    (delivered,) = core.receive("b", DomainPacket(0, 2, 0, 1, 1, (), b"x"), 1)
+    assert isinstance(delivered, Deliver)
+    again = DomainPacket(0, 2, 0, 1, 2, (), b"x")  # b lost its disk, and c sent it once more
+    assert core.receive("b", again, 2) == [Discard(("c", 1), "b", Reason.DUPLICATE)]
 
 
 def test_a_matrix_that_does_not_fit_is_discarded() -> None:

@@ -18,7 +18,7 @@ from whence.core.message import Packet
 from whence.core.protocol import State
 from whence.protocols.domains.clock import MatrixClock, Stamp
 
-HandOn: TypeAlias = Callable[[Packet], None]
+HandOn: TypeAlias = Callable[[int, Packet], None]  # the place that it came from
 
 
 class Early(NamedTuple):
@@ -76,11 +76,11 @@ class Consumer:
             self._doubt(obstacle)
             return
         self._merge(source, count, stamp)
-        hand_on(packet)
+        hand_on(source, packet)
         if self.held:
             for early in self.holdback.release((source, count), self._obstacle):
                 self._merge(early.source, early.number, early.stamp)
-                hand_on(early.packet)
+                hand_on(early.source, early.packet)
 
     def _merge(self, source: int, count: int, stamp: Stamp) -> None:
         """The message is delivered; what it follows of a server that is out of the group never will be."""
@@ -186,7 +186,7 @@ class Consumer:
                     self._drop(key)
                     if early.number > self.clock.delivered(early.source):
                         self._merge(early.source, early.number, early.stamp)
-                        hand_on(early.packet)
+                        hand_on(early.source, early.packet)
                     found = True
         left = list(self.held.items())
         self.held.clear()

@@ -229,7 +229,7 @@ class Domains(Unicast):
         return effects
 
     def _hand_on_to(self, effects: Effects) -> HandOn:
-        return lambda each: self._hand_on(each, effects)
+        return lambda source, each: self._hand_on(source, each, effects)
 
     def _shared_with(self, peer: NodeId) -> list[tuple[Consumer, int]]:
         return [
@@ -241,8 +241,8 @@ class Domains(Unicast):
         return DomainPacket(domain, self.my_index, self.my_index, number, sent, stamp, b"")
 
     # rule 004 section 4.2: a router stamps a forward in the step that delivers it
-    def _hand_on(self, packet: Packet, effects: Effects) -> None:
-        """Deliver here, or forward: in the step that merged the clock."""
+    def _hand_on(self, hop: int, packet: Packet, effects: Effects) -> None:
+        """Deliver or forward what came from place `hop`, in the step that merged the clock."""
         domain, origin, to, number, _, _, payload = cast(DomainPacket, packet)
         if to != self.my_index:
             self._forward(origin, to, number, payload, effects)
@@ -251,7 +251,9 @@ class Domains(Unicast):
         if source not in self.places[domain]:
             # A router that lost its state may forward again. One way leads from there to here, in order.
             if number <= self.newest.get(origin, 0):
-                effects.append(Discard(MessageId(source, number), source, Reason.DUPLICATE))
+                effects.append(
+                    Discard(MessageId(source, number), [*self.places[domain]][hop], Reason.DUPLICATE)
+                )
                 return
             self.newest[origin] = number
         effects.append(Deliver(Message(source, number, payload)))

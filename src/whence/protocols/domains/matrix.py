@@ -91,7 +91,7 @@ class Matrix(Unicast):
         return effects
 
     def _hand_on_to(self, effects: Effects) -> HandOn:
-        def deliver(packet: Packet) -> None:
+        def deliver(source: int, packet: Packet) -> None:
             origin, number, _, _, payload = cast(MatrixPacket, packet)
             effects.append(Deliver(Message(self.members[origin], number, payload)))
 
