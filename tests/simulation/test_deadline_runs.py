@@ -13,7 +13,7 @@ from support.running import simulate_to
 from whence.sim.files import from_dict
 from whence.sim.replay import replay
 
-ALWAYS, SLOW, PART = 300, 10_000, 500
+ALWAYS, SLOW, PART = 100, 10_000, 500
 
 
 def run_many(seeds: range) -> Counter[str]:
@@ -38,7 +38,7 @@ def run_many(seeds: range) -> Counter[str]:
 
 def test_random_runs_are_in_order_once_and_in_time():
     total = run_many(range(ALWAYS))
-    assert total["deliveries"] > 20_000
+    assert total["deliveries"] > 7_000
     assert min(total.values()) > 100, total  # every way to fail has been tried
 
 
