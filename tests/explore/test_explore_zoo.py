@@ -41,7 +41,7 @@ FOUND_IN = {
     "prc 14-OpensAgain": 6,
     "prc 15-TwoContacts": 2,
     "prc 16-NoHandshake": 2,
-    "prc 2-NoEpochs": 9,
+    "prc 2-NoEpochs": 8,
     "prc 4-NoTimeOut": 7,
     "prc 6-ControlOnNewLink": 2,
     "prc 9-BufferAsSet": 4,
