@@ -133,7 +133,7 @@ def _comparable(
 # The tests
 
 
-ALWAYS, ALL = 60, 1_000
+ALWAYS, ALL = 25, 1_000
 PLAIN = {"kind": "poisson", "interval_us": 9_000}
 
 
@@ -156,7 +156,7 @@ def compare(first: int, last: int) -> Counter[str]:
 
 def test_the_kernel_is_equal_to_the_cores() -> None:
     seen = compare(0, ALWAYS)
-    assert seen["deliveries"] > 50_000
+    assert seen["deliveries"] > 25_000
     assert min(seen[what] for what in ("tdca ", "odca window", "odca exact")) >= ALWAYS // 6, seen
     for what in ("expired", "overtaken", "duplicate", "no room", "lost", "control"):
         assert seen[what] > 500, (what, seen)  # every way to end has been taken

@@ -114,7 +114,7 @@ def _by_node(rows: Any) -> dict[str, list[Any]]:
     return found
 
 
-ALWAYS, ALL = 100, 1_000
+ALWAYS, ALL = 60, 1_000
 ORDERED = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from support.hashing import HashingRecorder
+from support.parts import parts
 from whence.errors import MisuseError
 from whence.kernels.prc import kernel as prc
 from whence.lab.run import path_of, run
@@ -64,7 +65,7 @@ def compare(seeds: range) -> None:
     assert opened > len(seeds)
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", parts(4, fast=1))
 def test_a_hundred_random_experiments(part: int) -> None:
     compare(range(part * 25, part * 25 + 25))
 

@@ -197,6 +197,7 @@ def _prc() -> list[World]:
         _overlay("n1", "n2"),
         _overlay("n0", "n0", then=again),
         _overlay("n0", ticks=1),
+        _overlay("n0", ticks=2),
         _overlay("n1", cuts=1),
         _overlay("n0", cuts=1, ticks=2),
         _overlay("n0", "n1", ticks=1),

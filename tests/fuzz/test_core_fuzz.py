@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from typing import get_type_hints
 
 import msgspec
@@ -82,11 +83,16 @@ def fresh(protocol: str, relay: bool) -> Protocol:
     return core
 
 
+@cache
+def decoder(protocol: str) -> msgspec.msgpack.Decoder[Packet]:
+    """What reads the packets of a protocol."""
+    return msgspec.msgpack.Decoder(registry.lookup(protocol).packet_type)
+
+
 def decode(protocol: str, fields: list[object]) -> Packet | None:
     """What the live node would make of such a body; None if the wire refuses it."""
-    decoder = msgspec.msgpack.Decoder(registry.lookup(protocol).packet_type)
     try:
-        return decoder.decode(msgspec.msgpack.encode(fields))
+        return decoder(protocol).decode(msgspec.msgpack.encode(fields))
     except msgspec.DecodeError:
         return None
 
@@ -181,6 +187,7 @@ def around(protocol: str, messages: list[object], rest: list[object]) -> list[ob
     return [messages]
 
 
+@cache
 def is_named(protocol: str) -> bool:
     """Whether packets name their origin, rather than its place in a list of members."""
     return get_type_hints(registry.lookup(protocol).packet_type).get("origin") is str
@@ -293,6 +300,7 @@ def survive(protocol: str, data: st.DataObject) -> None:
 def test_thousands_of_nearly_right_packets(protocol: str, part: int) -> None:
     """Small numbers meet the real state far more often than arbitrary ones."""
     names, several = fields(protocol)
+    named, point_to_point = is_named(protocol), registry.lookup(protocol).point_to_point
     delivered = 0
     for seed in range(part * 50, part * 50 + 50):
         draw = random.Random(f"{protocol}/{seed}")
@@ -302,8 +310,7 @@ def test_thousands_of_nearly_right_packets(protocol: str, part: int) -> None:
                 packet = decode(protocol, NAMED[protocol][1](draw))
             else:
                 messages = [
-                    nearly_right(draw, names, is_named(protocol))
-                    for _ in range(draw.randrange(1, 4) if several else 1)
+                    nearly_right(draw, names, named) for _ in range(draw.randrange(1, 4) if several else 1)
                 ]
                 several_fields = around(protocol, messages, nearly_right_rest(draw))
                 packet = decode(protocol, several_fields if several else messages[0])
@@ -311,7 +318,7 @@ def test_thousands_of_nearly_right_packets(protocol: str, part: int) -> None:
                 give(core, draw.choice(["a", "c"]), packet, now_us)
                 core.check()
             if draw.random() < 0.05:
-                if registry.lookup(protocol).point_to_point:
+                if point_to_point:
                     delivered += len(core.send(draw.choice(MEMBERS), b"own", now_us))
                 else:
                     delivered += len(core.broadcast(b"own", now_us))

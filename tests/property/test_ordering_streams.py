@@ -23,32 +23,37 @@ def inversions(arrivals: Sequence[Arrival], policy: Any) -> list[tuple[str, str]
     link between the two that comes even later could not be known.
     """
     order = CausalOrder(policy, remember_us=10_000)
-    needs: dict[str | None, set[str]] = {}
+    said: set[str] = set()
+    named_by: dict[str, set[str]] = {}  # row -> the rows that name it
     placed: list[str] = []
     wrong: list[tuple[str, str]] = []
 
     def judge(endings: list[Ending]) -> None:
         for ending in endings:
             if ending.position is not None:
-                wrong.extend((ending.payload, each) for each in placed if ending.payload in past(needs, each))
+                later = future(named_by, ending.payload)
+                wrong.extend((ending.payload, each) for each in placed if each in later)
                 placed.append(ending.payload)
 
     for row in arrivals:
         judge(order.advance(row.at_us))
-        needs.setdefault(row.id, set(row.needs))
+        if row.payload not in said:
+            said.add(row.payload)
+            for need in row.needs:
+                named_by.setdefault(need, set()).add(row.payload)
         judge(order.offer(row))
     judge(order.end())
     return wrong
 
 
-def past(needs: Mapping[str | None, set[str]], id_: str) -> set[str]:
-    """All that stands before a row."""
-    todo, found = list(needs[id_]), set()
+def future(named_by: Mapping[str, set[str]], id_: str) -> set[str]:
+    """All that stands behind a row."""
+    todo, found = list(named_by.get(id_, ())), set()
     while todo:
         each = todo.pop()
         if each not in found:
             found.add(each)
-            todo += needs.get(each, ())
+            todo += named_by.get(each, ())
     return found
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from support.parts import parts
 from support.prc_worlds import Overlay, Schedule, one_run
 
 
@@ -108,7 +109,7 @@ def test_machine():
     case("runTest").runTest()
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", parts(3, fast=1))
 def test_three_hundred_random_schedules(part):
     opened = 0
     for seed in range(part * 100, part * 100 + 100):

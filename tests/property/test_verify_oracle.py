@@ -17,6 +17,7 @@ from whence.verify.report import Finding, RunReport
 from whence.verify.run import verify_table
 
 TRACES = 1_500
+Judged = tuple[list[tuple[pa.Table, list[str]]], list[list[RunReport]]]
 
 
 def name(which: Id) -> str:
@@ -128,24 +129,37 @@ def compare(count: int, seed: int) -> None:
         assert seen[kind] >= count // 50, (kind, seen)
 
 
+TIMELY = PromisesMade(complete=True, timely=True)
+WITNESSES = (None, 1)
+
+
+@pytest.fixture(scope="module")
+def plainly() -> Judged:
+    """Runs, and what the plain kernels say of them, with all witnesses and with one of each kind."""
+    rng = random.Random(7)
+    runs = []
+    for _ in range(200):
+        run, members = random_run(rng)
+        runs.append((record(run, random_timing(run, rng)).table("r"), members))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(analysis, "PAST_BYTES", 1 << 30)
+        patched.setattr(analysis, "choose_kernels", lambda events: kernel.plain())
+        return runs, [verdicts(runs, witness_max) for witness_max in WITNESSES]
+
+
+def verdicts(runs: list[tuple[pa.Table, list[str]]], witness_max: int | None) -> list[RunReport]:
+    return [verify_table(table, TIMELY, members, witness_max, run="r") for table, members in runs]
+
+
 @pytest.mark.parametrize("past_bytes", [1, 64, 1 << 30])
 def test_compiled_kernels_and_column_blocks_give_the_same_report(
-    monkeypatch: pytest.MonkeyPatch, past_bytes: int
+    monkeypatch: pytest.MonkeyPatch, plainly: Judged, past_bytes: int
 ) -> None:
     pytest.importorskip("numba")
-    rng = random.Random(7)
-    timely = PromisesMade(complete=True, timely=True)
-    runs = [
-        (run, members, {"timing": random_timing(run, rng), "promises": timely})
-        for run, members in (random_run(rng) for _ in range(200))
-    ]
-    for witness_max in (None, 1):
-        monkeypatch.setattr(analysis, "PAST_BYTES", 1 << 30)
-        monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.plain())
-        plain = [verify(run, members, witness_max=witness_max, **more) for run, members, more in runs]
-        monkeypatch.setattr(analysis, "PAST_BYTES", past_bytes)
-        monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.compiled())
-        assert [verify(run, members, witness_max=witness_max, **more) for run, members, more in runs] == plain
+    runs, expected = plainly
+    monkeypatch.setattr(analysis, "PAST_BYTES", past_bytes)
+    monkeypatch.setattr(analysis, "choose_kernels", lambda events: kernel.compiled())
+    assert [verdicts(runs, witness_max) for witness_max in WITNESSES] == expected
 
 
 def test_order_and_cut_of_the_rows_do_not_matter() -> None:

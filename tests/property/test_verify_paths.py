@@ -28,6 +28,8 @@ from whence.verify.report import WITNESS_MAX, RunReport
 from whence.verify.run import merge_blocks, report_on, verify_table, verify_trace
 from whence.verify.segments import TableGroups
 
+Judged = tuple[int, Path, RunReport]
+
 # Every path of the verifier on one table of rows: the reports must be equal.
 
 
@@ -158,22 +160,33 @@ def test_too_little_memory_names_the_setting() -> None:
             bounded(table, PromisesMade(complete=True), ["a", "b"], budget)
 
 
-@pytest.mark.parametrize("refused", [False, True])
-@pytest.mark.parametrize("version", [1, 2])
-def test_names_as_dictionaries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, refused: bool
-) -> None:
-    """Names are read as they are stored, even more than one dictionary of Parquet holds; or as text."""
-    names = [f"{'a node with a long name ' * 40}{at}" for at in range(3_000)]  # 3 MB in one row group
+LONG_NAMES = [f"{'a node with a long name ' * 40}{at}" for at in range(3_000)]  # 3 MB in one row group
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def long_names(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """A version of the format, in it a trace of more names than a dictionary of Parquet holds, its report."""
+    folder = tmp_path_factory.mktemp("long-names")
     with TraceWriter(
-        tmp_path, run="r", writer="w", protocol="p", parameters={}, promises=PromisesMade(), seed=None,
-        nodes=names, level=Level.DELIVERIES,
+        folder, run="r", writer="w", protocol="p", parameters={}, promises=PromisesMade(), seed=None,
+        nodes=LONG_NAMES, level=Level.DELIVERIES,
     ) as writer:  # fmt: skip
-        for name in names:
+        first = LONG_NAMES[0]
+        for name in LONG_NAMES:
             writer.event(name, 0, Kind.BROADCAST, name, 1)
-            for receiver in (name, names[0]) if name != names[0] else (name,):
+            for receiver in (name, first) if name != first else (name,):
                 writer.event(receiver, 1, Kind.DELIVER, name, 1)
-    expected = verify_trace(tmp_path)
+    (report,) = verify_trace(folder)
+    assert report.ok
+    if request.param == 1:
+        rewrite_in_version_1(folder)
+    return request.param, folder, report
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_names_as_dictionaries(monkeypatch: pytest.MonkeyPatch, long_names: Judged, refused: bool) -> None:
+    """Names are read as they are stored; or as text."""
+    version, folder, expected = long_names
     plain = pq.ParquetFile
 
     class Refusing(plain):
@@ -188,15 +201,16 @@ def test_names_as_dictionaries(
                 raise pa.ArrowNotImplementedError("Nested data conversions not implemented")
             return super().read_row_group(*given, **more)
 
-    if version == 1:
-        rewrite_in_version_1(tmp_path)
     if refused:
         monkeypatch.setattr(pq, "ParquetFile", Refusing)
-    groups = segments.TraceGroups(open_trace(tmp_path), "r", timed=False)
+    groups = segments.TraceGroups(open_trace(folder), "r", timed=False)
     kind = groups.load(0).schema.field("names" if version == 1 else "origin").type
     assert pa.types.is_dictionary(kind.value_type if version == 1 else kind) is not refused
     found = bounded_module.Bounded(
-        groups, names, timed=False, witness_max=WITNESS_MAX, budget=bounded_module.MemoryBudget.of(1 << 30)
+        groups,
+        LONG_NAMES,
+        timed=False,
+        witness_max=WITNESS_MAX,
+        budget=bounded_module.MemoryBudget.of(1 << 30),
     ).analyse()
-    assert [report_on(found, "r", "p", PromisesMade(), WITNESS_MAX)] == expected
-    assert expected[0].ok
+    assert report_on(found, "r", "p", PromisesMade(), WITNESS_MAX) == expected

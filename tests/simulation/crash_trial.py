@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -370,11 +371,11 @@ def _through_bytes(record: Any) -> Any:
     return CODEC.decode(CODEC.encode(record))
 
 
-def crash_everywhere(seed: int, rim: type[Rim] = Rim) -> list[Verdict]:
+def crash_everywhere(seed: int, rim: type[Rim] = Rim) -> Iterator[Verdict]:
     """The scenario of a seed, with a crash after each of its steps, and once with many crashes."""
     plan = make_plan(seed)
     calm = Trial(plan, seed, rim).run()
-    verdicts = [calm]
-    verdicts += [Trial(plan, seed, rim).run(crash_at=at) for at in range(calm.steps)]
-    verdicts.append(Trial(plan, seed, rim).run(crash_chance=0.05))
-    return verdicts
+    yield calm
+    for at in range(calm.steps):
+        yield Trial(plan, seed, rim).run(crash_at=at)
+    yield Trial(plan, seed, rim).run(crash_chance=0.05)

@@ -13,7 +13,7 @@ from support.running import simulate_to
 from whence.sim.files import from_dict
 from whence.sim.replay import replay
 
-ALWAYS, SLOW, PART = 300, 10_000, 500
+ALWAYS, SLOW, PART = 100, 10_000, 500
 
 
 def run_many(seeds: range) -> Counter[str]:
@@ -38,7 +38,7 @@ def run_many(seeds: range) -> Counter[str]:
 
 def test_random_runs_are_in_order_once_and_in_time():
     total = run_many(range(ALWAYS))
-    assert total["deliveries"] > 20_000
+    assert total["deliveries"] > 7_000
     assert min(total.values()) > 100, total  # every way to fail has been tried
 
 
@@ -56,7 +56,9 @@ def test_the_judge_sees_what_is_wrong():
     for seed in range(60):
         data = scenario(seed) | {"protocol": "odca", "params": {"mode": "published", "strict": False}}
         wrong.update(judge(from_dict(data)).wrong)
-    assert wrong.keys() >= {"causal", "fifo", "duplicate", "late"}, wrong
+        if wrong.keys() >= {"causal", "fifo", "duplicate", "late"}:
+            return
+    pytest.fail(f"only {dict(wrong)} was found")
 
 
 @pytest.mark.parametrize("duplicate", [0.0, 0.3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,10 @@ LONG = {("prc", "hour"), ("prc", "smooth"), ("prc", "degrees")}
 # Seconds each, of a protocol and mode that a shorter part has, too.
 DEAR = {
     ("prc", "frontier", "prc", None),
+    ("domains", "tree-law", "domains", None),
     ("oppnet", "region", "oppnet", "published"),
+    ("oppnet", "main", "oppnet", "published"),
+    ("oppnet", "main", "oppnet", "safe"),
     ("oppnet", "first", "oppnet", "published"),
     ("oppnet", "skew", "oppnet", "safe"),
 }
@@ -65,6 +69,37 @@ def test_a_manifest_repeats_its_run_through_the_cores(name: str, tiny_studies: T
         (each.scenario.protocol, each.labels.get("mode")) for each in points.values()
     }
     check(name, quick, tiny_studies)
+
+
+def fields_of(plain: object, where: str = "") -> Iterator[str]:
+    """What a scenario says, by the place where it says it; of what has kinds, each kind is a place.
+
+    The parameters of a protocol are one field: a manifest has them as they were given.
+    """
+    if isinstance(plain, dict) and not where.endswith(".params"):
+        where += f" {plain.get('kind', '')}"
+        for name, value in plain.items():
+            yield from fields_of(value, f"{where}.{name}")
+    elif isinstance(plain, list):
+        for value in plain:
+            yield from fields_of(value, where)
+    else:
+        yield where
+
+
+@pytest.mark.usefixtures("no_data")
+def test_whatever_a_longer_run_says_another_says_too() -> None:
+    said: set[str] = set()
+    dear: set[str] = set()
+    for name in STUDIES:
+        for point in one_of_each(name).values():
+            fields = set(fields_of(to_dict(point.scenario)))
+            if is_dear(name, point):
+                dear |= fields
+            elif not only_measured(name, point):
+                said |= fields
+    assert dear <= said
+    assert len(dear) > 50
 
 
 @pytest.mark.slow

@@ -101,4 +101,6 @@ def test_sizes_alone_would_not_tell_them_apart(
         make = without_detail(kind, dict(scenario.params))
         simulate_to(scenario, tmp_path / str(seed), make=make)
         confused += not replay(tmp_path / str(seed), make=make).ok
-    assert confused > SEEDS // 5
+        if confused > SEEDS // 5:
+            return
+    pytest.fail(f"only {confused} of {SEEDS} replays differ")

@@ -172,7 +172,6 @@ def is_caught(mutant: Make, seeds: range) -> bool:
 
 def last_words(make: Make) -> list[str]:
     """A node crashes, and its last message comes to one of three others at any time after that."""
-    found: list[str] = []
     for late_us in range(TIMEOUT_US, TIMEOUT_US + 6 * INTERVAL_US, 2_000):
         world = World(4, 1, make)
         world.tests_are_right = True
@@ -185,8 +184,10 @@ def last_words(make: Make) -> list[str]:
         world.at(world.now_us + late_us, world.net.receive, "n1", "n3", packet)
         world.run(world.now_us + late_us)
         quiet(world, rounds=25)
-        found += problems(world)
-    return found
+        found = problems(world)
+        if found:
+            return found
+    return []
 
 
 def earlier_life(make: Make) -> list[str]:

@@ -59,13 +59,11 @@ def judge(make: type[Protocol], scenario: str, seed: int, promises: PromisesMade
 @pytest.mark.parametrize("mutant", ZOO, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_caught(mutant: Mutant):
     found: Counter[str] = Counter()
-    caught = 0
     for seed in SEEDS:
-        report = judge(mutant.make, mutant.scenario, seed, EVERYTHING)
-        found += Counter(asdict(report.counts))
-        caught += not report.ok
-    assert caught, f"{mutant.name} was never caught"
-    assert mutant.gives_away & {kind for kind, count in found.items() if count}, dict(found)
+        found += Counter(asdict(judge(mutant.make, mutant.scenario, seed, EVERYTHING).counts))
+        if mutant.gives_away & found.keys():
+            return
+    pytest.fail(f"{mutant.name} was not caught for what it does: {dict(found)}")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
