@@ -112,9 +112,10 @@ class Domains(Unicast):
             clock.gone.update(places[server] for server in of.left)
         wire = [shape.wire_index(name) for name in graph.names]
         self.routes = {to: Route(wire[way.domain], way.hop) for to, way in graph.routes(me).items()}
-        self._beyond: dict[NodeId, frozenset[NodeId]] = {}
+        beyond: dict[NodeId, list[NodeId]] = {}
         for to, way in self.routes.items():
-            self._beyond[way.hop] = self._beyond.get(way.hop, frozenset()) | {to}
+            beyond.setdefault(way.hop, []).append(to)
+        self._beyond = {hop: frozenset(servers) for hop, servers in beyond.items()}
 
     def _make_graph(
         self, domains: str | Sequence[Sequence[NodeId]], size: int, unsafe_cycles: bool
