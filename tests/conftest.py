@@ -32,7 +32,11 @@ gc.disable()
 GARBAGE = (50_000, 10, 10)
 
 # Start fast rather than run fast: tests are many small jobs. So do the commands that tests start.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Spark's classes are not checked again, and the growth of their number alone is no reason to collect garbage.
+QUICK_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JAVA)
 SPARK_CONF = {
