@@ -44,6 +44,8 @@ SPARK_CONF = {
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": QUICK_JAVA,
+    # Else PySpark asks the JVM four things more at every use of a column, to tell where an error was made.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 SPARK_TESTS = "tests/spark/"
 
