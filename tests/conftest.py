@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,6 +47,9 @@ SPARK_CONF = {
     "spark.driver.extraJavaOptions": QUICK_JAVA,
     # Else PySpark asks the JVM four things more at every use of a column, to tell where an error was made.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Workers are forks of a daemon that has imported what they need (`spark/daemon.py`).
+    "spark.python.daemon.module": "spark.daemon",
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
 }
 SPARK_TESTS = "tests/spark/"
 
