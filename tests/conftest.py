@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.quick_java import QUICK_JAVA
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -32,12 +34,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.disable()
 GARBAGE = (50_000, 10, 10)
 
-# Start fast rather than run fast: tests are many small jobs. So do the commands that tests start.
-# Spark's classes are not checked again, and the growth of their number alone is no reason to collect garbage.
-QUICK_JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
+# Tests are many small jobs; so are the commands that they start.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JAVA)
 SPARK_CONF = {

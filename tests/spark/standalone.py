@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import pyspark
 
 from spark import cluster_job
+from support.quick_java import QUICK_JAVA
 from whence.spark.java import find_java
 
 START_SECONDS_MAX = 60
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Small queries are over before their code is compiled.
 INTERPRETED = {
     "spark.sql.adaptive.enabled": "false",
@@ -45,7 +45,7 @@ def start(
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": memory,
         "PYSPARK_PYTHON": str(python),
-        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
     }
     work = folder / name
     work.mkdir()
