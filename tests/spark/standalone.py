@@ -124,15 +124,17 @@ def standalone(folder: Path) -> Iterator[Cluster]:
             end(process)
 
 
-def python_without_whence(folder: Path) -> Path:
+def python_without_whence(folder: Path, **environment: str) -> Path:
     """This Python with its packages, but without the one under test.
 
     `-S` leaves out the .pth file of an editable installation, so only what Spark ships can be found.
     """
     script = folder / "python-without-whence"
     packages = Path(pyspark.__file__).parents[1]
+    variables = " ".join(f"{name}={value}" for name, value in environment.items())
     script.write_text(
-        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n', encoding="utf-8"
+        f'#!/bin/sh\n{variables} PYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n',
+        encoding="utf-8",
     )
     script.chmod(0o755)
     return script

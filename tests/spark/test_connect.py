@@ -156,7 +156,8 @@ class Server(NamedTuple):
 @contextmanager
 def connect_server(folder: Path, *, quick: bool = False) -> Iterator[Server]:
     """A server whose Python has the libraries but not the package; `quick` starts fast and runs slowly."""
-    python = python_without_whence(folder)
+    # The package comes in a zip, so that numba finds nothing that it has compiled before.
+    python = python_without_whence(folder, **({"NUMBA_OPT": "0"} if quick else {}))
     scratch = folder / "scratch"
     scratch.mkdir()
     settings = {
