@@ -7,9 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from support.quick_java import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,8 +34,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.disable()
 GARBAGE = (50_000, 10, 10)
 
-# Start fast rather than run fast: tests are many small jobs. So do the commands that tests start.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Tests are many small jobs; so are the commands that they start.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JAVA)
 SPARK_CONF = {
@@ -40,6 +42,11 @@ SPARK_CONF = {
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": QUICK_JAVA,
+    # Else PySpark asks the JVM four things more at every use of a column, to tell where an error was made.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Workers are forks of a daemon that has imported what they need (`spark/daemon.py`).
+    "spark.python.daemon.module": "spark.daemon",
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
 }
 SPARK_TESTS = "tests/spark/"
 

@@ -63,14 +63,15 @@ def places(spark: SparkSession) -> list[list[str]]:
 
 def main() -> None:
     """See the module."""
-    from spark.standalone import INTERPRETED, JAVA_OPTIONS
+    from spark.standalone import INTERPRETED
+    from support.quick_java import QUICK_JAVA
     from whence.spark.session import get_session
 
     master, out, seeds = sys.argv[1:]
     conf = INTERPRETED | {
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
-        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.sql.shuffle.partitions": "2",
     }
     spark = get_session("cluster test", master=master, conf=conf)

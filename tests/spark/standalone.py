@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import pyspark
 
 from spark import cluster_job
+from support.quick_java import QUICK_JAVA
 from whence.spark.java import find_java
 
 START_SECONDS_MAX = 60
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Small queries are over before their code is compiled.
 INTERPRETED = {
     "spark.sql.adaptive.enabled": "false",
@@ -45,7 +45,7 @@ def start(
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": memory,
         "PYSPARK_PYTHON": str(python),
-        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
     }
     work = folder / name
     work.mkdir()
@@ -124,15 +124,17 @@ def standalone(folder: Path) -> Iterator[Cluster]:
             end(process)
 
 
-def python_without_whence(folder: Path) -> Path:
+def python_without_whence(folder: Path, **environment: str) -> Path:
     """This Python with its packages, but without the one under test.
 
     `-S` leaves out the .pth file of an editable installation, so only what Spark ships can be found.
     """
     script = folder / "python-without-whence"
     packages = Path(pyspark.__file__).parents[1]
+    variables = " ".join(f"{name}={value}" for name, value in environment.items())
     script.write_text(
-        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n', encoding="utf-8"
+        f'#!/bin/sh\n{variables} PYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n',
+        encoding="utf-8",
     )
     script.chmod(0o755)
     return script

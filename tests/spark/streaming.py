@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from spark.standalone import INTERPRETED
 from support.rows import stream
 from whence.cli.main import main
 from whence.spark.ordering.job import StreamJob
@@ -151,8 +152,16 @@ def run_killed(
     draw = random.Random(seed)
     checkpoint = checkpoint or Path(f"{line[5]}.checkpoint")
     scratch.mkdir(parents=True, exist_ok=True)
-    # A small heap starts sooner, and this is made of starts.
-    places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "SPARK_DRIVER_MEMORY": "1g"}
+    # A small heap starts sooner, and this is made of starts: few queries live long enough for compiled code.
+    settings = INTERPRETED | {"spark.sql.shuffle.partitions": "2"}
+    lines = "".join(f"{name} {value}\n" for name, value in settings.items())
+    (scratch / "spark-defaults.conf").write_text(lines)
+    places = {
+        "TMPDIR": str(scratch),
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "SPARK_CONF_DIR": str(scratch),
+        "SPARK_DRIVER_MEMORY": "1g",
+    }
     done = 0
     while True:
         process = subprocess.Popen(

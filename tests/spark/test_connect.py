@@ -17,7 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.sparking import scenario
-from spark.standalone import INTERPRETED, JAVA_OPTIONS, await_line, end, python_without_whence, start
+from spark.standalone import INTERPRETED, await_line, end, python_without_whence, start
+from support.quick_java import QUICK_JAVA
 from support.running import simulate_to
 from whence.spark.tables import SUMMARY
 
@@ -155,7 +156,8 @@ class Server(NamedTuple):
 @contextmanager
 def connect_server(folder: Path, *, quick: bool = False) -> Iterator[Server]:
     """A server whose Python has the libraries but not the package; `quick` starts fast and runs slowly."""
-    python = python_without_whence(folder)
+    # The package comes in a zip, so that numba finds nothing that it has compiled before.
+    python = python_without_whence(folder, **({"NUMBA_OPT": "0"} if quick else {}))
     scratch = folder / "scratch"
     scratch.mkdir()
     settings = {
@@ -174,7 +176,7 @@ def connect_server(folder: Path, *, quick: bool = False) -> Iterator[Server]:
         "org.apache.spark.deploy.SparkSubmit",
         *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *("--master", "local[1]" if quick else "local[2]"),
-        *("--driver-java-options", f"{JAVA_OPTIONS} -Djava.io.tmpdir={scratch}"),
+        *("--driver-java-options", f"{QUICK_JAVA} -Djava.io.tmpdir={scratch}"),
         *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
         memory="1g",
         python=python,

@@ -78,15 +78,15 @@ def _plain(reports: Any) -> Any:
 
 def main() -> None:
     """What the program does."""
+    from support.quick_java import QUICK_JAVA
     from whence.spark.session import get_session
 
     master, out, partitions = sys.argv[1:]
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     conf = {
         "spark.driver.memory": "1g",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": options,
-        "spark.driver.extraJavaOptions": options,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
     }
     spark = get_session("real data", master=master, conf=conf)
     found = results(spark, Path(out), partitions=int(partitions), contacts=ALL_CONTACTS, logs=ALL_LOGS)

@@ -22,7 +22,7 @@ from whence.lab.chunks import chunk_runs, grid_digest, run_chunk, task_of
 from whence.lab.grid import Grid
 from whence.spark.metrics.summary import summary
 from whence.spark.progress import Tasks, watched
-from whence.spark.tables import FINDINGS, SEGMENTS, SUMMARY, table_of
+from whence.spark.tables import FINDINGS, SEGMENTS, SUMMARY, small_table, table_of
 from whence.trace.columns import FLAT_SCHEMA, packed_of
 from whence.trace.dataset import Commit, Dataset, File, runs_in
 from whence.trace.schema import Level, PromisesMade
@@ -159,7 +159,9 @@ def _runs_of(dataset: Dataset, swept: Commit) -> Iterator[tuple[dict[str, Any], 
 def read_dataset(spark: SparkSession, out: str) -> DataFrame:
     """SEGMENTS of all committed runs; tasks read the files with Arrow."""
     swept = Dataset(out).commits("sweep-")
-    tasks = spark.createDataFrame([(task,) for task in swept], "task string").repartition(max(1, len(swept)))
+    tasks = small_table(spark, [(task,) for task in swept], table_of("task string")).repartition(
+        max(1, len(swept))
+    )
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         dataset = Dataset(out)

@@ -35,6 +35,7 @@ from whence.explore.state import Counterexample, State
 from whence.explore.world import World, checked
 from whence.spark.progress import spark_failures
 from whence.spark.session import cores_of
+from whence.spark.tables import small_table
 
 # What a row of a task is.
 STATE, EDGE, COUNT, TABLES, BAD_STATE, BAD_MOVE, RAISED = range(7)
@@ -101,7 +102,7 @@ class _SparkSearch:
             return self._report(Counterexample(flaws[0], (), True), None)
         digests, _ = self._expander.layout.canonical(rows)
         first = [(_signed(digests)[0].item(), 0, _encode(self._expander.layout.state(rows[0].tolist())))]
-        self._keep(self._spark.createDataFrame(first, StructType(SAID.fields[1:])))
+        self._keep(small_table(self._spark, first, StructType(SAID.fields[1:])))
         while self._counts[-1]:
             if self._options.progress is not None:
                 seconds = time.process_time() - self._began_s

@@ -7,9 +7,9 @@ record what the measure needs, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whence.errors import SchemaError, missing_extra
 from whence.trace.measures import Value, read_measures
@@ -182,6 +182,20 @@ def columns_of(schema: StructType) -> list[Column]:
     return [F.col(field.name).cast(field.dataType).alias(field.name) for field in schema.fields]
 
 
+def small_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType) -> DataFrame:
+    """Rows of the driver as a table, spread over all cores.
+
+    As Arrow they go to the JVM as they are. Of plain tuples Spark would make rows in Python workers, for
+    which it starts a daemon of their own.
+    """
+    import pyarrow as pa
+
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    fields = to_arrow_schema(schema)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, fields, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=fields), schema)
+
+
 def read_segments(
     spark: SparkSession, trace: Trace | Path | str, runs: Collection[str] | None = None
 ) -> DataFrame:
@@ -205,7 +219,7 @@ def read_segments(
         for share in range(count)
     ]
     if not shares:
-        return spark.createDataFrame([], SEGMENTS)
+        return small_table(spark, [], SEGMENTS)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -216,9 +230,8 @@ def read_segments(
                         rows = stored.read(group, names)
                         yield packed_of(run, rows) if stored.is_flat else rows.cast(PACKED_SCHEMA)
 
-    return spark.createDataFrame(shares, "run string, path string, share int, count int").mapInArrow(
-        read, SEGMENTS
-    )
+    of_tasks = table_of("run string, path string, share int, count int")
+    return small_table(spark, shares, of_tasks).mapInArrow(read, SEGMENTS)
 
 
 def read_manifests(
@@ -237,7 +250,7 @@ def read_manifests(
         )
         for run in (opened.runs if runs is None else sorted(set(runs)))
     ]
-    return spark.createDataFrame(rows, MANIFESTS)
+    return small_table(spark, rows, MANIFESTS)
 
 
 def read_measured(spark: SparkSession, folder: Path | str, runs: Collection[str] | None = None) -> DataFrame:
@@ -262,7 +275,7 @@ def read_measured(spark: SparkSession, folder: Path | str, runs: Collection[str]
             ]
             yield pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(MEASURED))
 
-    return spark.createDataFrame([(name,) for name in names], "run string").mapInArrow(read, MEASURED)
+    return small_table(spark, [(name,) for name in names], table_of("run string")).mapInArrow(read, MEASURED)
 
 
 def _places(values: Value) -> Iterator[tuple[int | None, int]]:

@@ -48,7 +48,7 @@ from whence.spark.audit.ranked import count_ranked
 from whence.spark.progress import spark_failures
 from whence.spark.session import cores_of
 from whence.spark.shipping import find_shipped
-from whence.spark.tables import table_of
+from whence.spark.tables import small_table, table_of
 
 EVENT_BYTES = 400  # of one event in a task that has the whole log, about
 MEMORY_BYTES = 4 << 30  # what the judge may take in one task unless told otherwise
@@ -428,7 +428,9 @@ def _gaps(delivered: DataFrame, contract: Contract, findings_max: int) -> Judged
     """Ranks between the first and last of a channel that a member lacks."""
     ranked = delivered.where("channel is not null and rank is not null")
     spans = ranked.groupBy("channel").agg(F.min("rank").alias("low"), F.max("rank").alias("high"))
-    names = delivered.sparkSession.createDataFrame([(each,) for each in contract.members], "member string")
+    names = small_table(
+        delivered.sparkSession, [(each,) for each in contract.members], table_of("member string")
+    )
     of_member = (F.col("proc") == F.col("member")) | (F.col("group") == F.col("member"))
     got = ranked.join(F.broadcast(names), of_member).groupBy("member", "channel")
     has = got.agg(F.count_distinct("rank").alias("has"))

@@ -34,7 +34,7 @@ from whence.foreign.ranked import (
 )
 from whence.spark.audit.columns import CORRUPT, LINE, AuditColumns
 from whence.spark.shipping import find_shipped
-from whence.spark.tables import table_of
+from whence.spark.tables import small_table, table_of
 
 _SAMPLE_ROWS = 10_000
 _BATCH_ROWS = 100_000
@@ -67,7 +67,7 @@ def count_ranked(
     groups = _row_groups(path, wanted) if mapping.format == "parquet" else []
     if groups:
         tasks = max(least, min(len(groups), _TASKS_MAX))
-        given = rows.sparkSession.createDataFrame(groups, _GROUPS).repartition(tasks)
+        given = small_table(rows.sparkSession, groups, _GROUPS).repartition(tasks)
         packed = given.mapInArrow(_packer(mapping, plan, lambda found: _read_groups(found, wanted)), _PACKS)
     else:
         tasks = max(least, read.rdd.getNumPartitions())
