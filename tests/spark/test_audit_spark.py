@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.standalone import INTERPRETED
 from support.corpus import CorpusCase, cases, differences
 from whence.errors import ImportFormatError, MisuseError
 from whence.foreign.judge import judge
@@ -77,22 +75,11 @@ EXACT = {"fractions-of-a-send-order", "numbers-of-128-bits", "parquet-of-pandas"
          "times-of-two-zones"}  # fmt: skip
 
 
-@pytest.fixture
-def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
-    """Spark as it computes without compiling, which for so many small logs takes longer than to compute."""
-    before = {name: str(spark.conf.get(name)) for name in INTERPRETED}
-    for name, value in INTERPRETED.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)
-
-
 @pytest.mark.parametrize("case", TABLE_CASES, ids=lambda case: case.name)
-def test_rows_are_those_of_the_closures(case: CorpusCase, interpreted: SparkSession) -> None:
+def test_rows_are_those_of_the_closures(case: CorpusCase, spark: SparkSession) -> None:
     expected = without_lines(by_python(case.log, case.mapping), case.mapping)
     exact = case.name in EXACT
-    found = without_lines(by_spark(interpreted, case.log, case.mapping, exact=exact), case.mapping)
+    found = without_lines(by_spark(spark, case.log, case.mapping, exact=exact), case.mapping)
     assert found == expected
 
 
