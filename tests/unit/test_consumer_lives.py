@@ -20,43 +20,50 @@ FIRST, SECOND = (
 )  # lives of two copies of a store
 
 
+class Handed(list[tuple[int, Packet]]):
+    """What was handed on, with the place that it came from."""
+
+    def __call__(self, source: int, packet: Packet) -> None:
+        self.append((source, packet))
+
+
 def test_what_waited_for_a_life_and_for_a_message_is_handed_on_after_both() -> None:
-    consumer, handed = Consumer(ListedClock(4, 3)), list[Packet]()
-    consumer.accept(0, 1, (1, 3, BASE, 2, 3, 1), ("from a",), 0, handed.append)
-    consumer.hear_life(1, BASE, 0, handed.append)
+    consumer, handed = Consumer(ListedClock(4, 3)), Handed()
+    consumer.accept(0, 1, (1, 3, BASE, 2, 3, 1), ("from a",), 0, handed)
+    consumer.hear_life(1, BASE, 0, handed)
     assert handed == []
     assert consumer.broken_rule() is None
-    consumer.accept(2, 1, (), ("from c",), 0, handed.append)
-    assert handed == [("from c",), ("from a",)]
+    consumer.accept(2, 1, (), ("from c",), 0, handed)
+    assert handed == [(2, ("from c",)), (0, ("from a",))]
     assert (len(consumer.held), consumer.holdback.waiters) == (0, {})
 
 
 def test_what_an_earlier_life_sent_and_lost_is_told_and_not_waited_for() -> None:
-    consumer, handed = Consumer(ListedClock(3, 2)), list[Packet]()
-    consumer.accept(0, 1, (), ("first",), 0, handed.append)
-    consumer.accept(1, 1, (0, 2, 3), ("after the third",), 0, handed.append)
-    consumer.hear_life(0, BASE, 3, handed.append)  # others have told it that it had sent three
-    assert handed == [("first",), ("after the third",)]
+    consumer, handed = Consumer(ListedClock(3, 2)), Handed()
+    consumer.accept(0, 1, (), ("first",), 0, handed)
+    consumer.accept(1, 1, (0, 2, 3), ("after the third",), 0, handed)
+    consumer.hear_life(0, BASE, 3, handed)  # others have told it that it had sent three
+    assert handed == [(0, ("first",)), (1, ("after the third",))]
     assert consumer.skipped == [(0, 2, 3)]
-    consumer.accept(0, BASE + 1, (), ("later",), 0, handed.append)
-    assert handed[-1] == ("later",)
+    consumer.accept(0, BASE + 1, (), ("later",), 0, handed)
+    assert handed[-1] == (0, ("later",))
     assert (len(consumer.held), consumer.marks) == (0, {})
 
 
 def test_what_is_held_of_two_lives_is_handed_on_in_order() -> None:
-    consumer, handed = Consumer(ListedClock(3, 2)), list[Packet]()
-    consumer.accept(0, 1, (1, 2, 1), ("one",), 0, handed.append)
-    consumer.hear_life(0, BASE, 1, handed.append)
-    consumer.accept(0, BASE + 1, (), ("two",), 0, handed.append)
-    consumer.hear_life(0, 2 * BASE, BASE + 1, handed.append)
-    consumer.accept(0, 2 * BASE + 1, (), ("three",), 0, handed.append)
+    consumer, handed = Consumer(ListedClock(3, 2)), Handed()
+    consumer.accept(0, 1, (1, 2, 1), ("one",), 0, handed)
+    consumer.hear_life(0, BASE, 1, handed)
+    consumer.accept(0, BASE + 1, (), ("two",), 0, handed)
+    consumer.hear_life(0, 2 * BASE, BASE + 1, handed)
+    consumer.accept(0, 2 * BASE + 1, (), ("three",), 0, handed)
     kept = Consumer(ListedClock(3, 2))
     kept.restore(consumer.save(), lambda *fields: tuple(fields))
     for each in (consumer, kept):
         handed.clear()
-        each.accept(1, 1, (), ("it",), 0, handed.append)
-        each.begin_lives(handed.append)  # as the server does after every message
-        assert handed == [("it",), ("one",), ("two",), ("three",)]
+        each.accept(1, 1, (), ("it",), 0, handed)
+        each.begin_lives(handed)  # as the server does after every message
+        assert handed == [(1, ("it",)), (0, ("one",)), (0, ("two",)), (0, ("three",))]
         assert (each.skipped, each.marks, len(each.held)) == ([], {}, 0)
 
 
