@@ -93,6 +93,12 @@ def test_what_a_node_says_of_itself_counts_more_than_hearsay() -> None:
     assert [each.address for each in known.due(10.0, (), (), 0)] == [at(3)]
 
 
+def test_up_to_64_nodes_are_a_full_mesh() -> None:
+    known = fresh()
+    known.heard_of([(f"n{number:03}", at(100 + number)) for number in range(MESH_MAX - 1)], 0.0)
+    assert len(known.due(2.0, (), (), 0)) == MESH_MAX - 1 == 63
+
+
 def test_a_large_group_is_no_full_mesh() -> None:
     known = fresh()
     many = [(f"n{number:03}", at(100 + number)) for number in range(3 * MESH_MAX)]

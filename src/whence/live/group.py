@@ -467,7 +467,7 @@ class Group:
     async def wait_connected(self, timeout_s: float | None = None) -> None:
         """Wait until every member is connected (those that left or were given up do not count).
 
-        A group that remembers is no mesh beyond 16 nodes: there, one link is enough.
+        A group that remembers is no mesh beyond 64 nodes: there, one link is enough.
         There is no need to: what is broadcast earlier waits in the queues. When the time
         is over, the error names the missing members and the last problem with each.
         """

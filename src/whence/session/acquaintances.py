@@ -17,7 +17,7 @@ from typing import Protocol
 from whence.core.message import NodeId
 from whence.session.addresses import Address
 
-MESH_MAX = 16  # nodes, up to which everyone is linked to everyone
+MESH_MAX = 64  # nodes, up to which everyone is linked to everyone: to relay costs more (docs/performance.md)
 DIALS_MAX = 5  # links that a node of a larger group makes itself: about twice as many in all
 KNOWN_MAX = 1024
 TOLD_MAX = 64  # addresses in one HELLO
