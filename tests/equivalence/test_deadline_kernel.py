@@ -137,20 +137,25 @@ ALWAYS, ALL = 25, 1_000
 PLAIN = {"kind": "poisson", "interval_us": 9_000}
 
 
+def one_run(seed: int) -> Counter[str]:
+    drawn = drawn_scenario(seed)
+    assert deadline.refusal(drawn) is None, seed
+    expected, got = by_cores(drawn), by_kernel(drawn)
+    for what in expected:
+        assert got[what] == expected[what], (seed, what)
+    seen = Counter([f"{drawn.protocol} {drawn.params.get('pull', '')}"])
+    seen["deliveries"] += sum(row[2] is Kind.DELIVER for row in expected["rows"])
+    for counted in (expected["discards"], expected["expiries"]):
+        seen.update(counted)
+    seen["lost"] += expected["lost"]
+    seen["control"] += expected["control packets"]
+    return seen
+
+
 def compare(first: int, last: int) -> Counter[str]:
     seen: Counter[str] = Counter()
     for seed in range(first, last):
-        drawn = drawn_scenario(seed)
-        assert deadline.refusal(drawn) is None, seed
-        expected, got = by_cores(drawn), by_kernel(drawn)
-        for what in expected:
-            assert got[what] == expected[what], (seed, what)
-        seen[f"{drawn.protocol} {drawn.params.get('pull', '')}"] += 1
-        seen["deliveries"] += sum(row[2] is Kind.DELIVER for row in expected["rows"])
-        for counted in (expected["discards"], expected["expiries"]):
-            seen.update(counted)
-        seen["lost"] += expected["lost"]
-        seen["control"] += expected["control packets"]
+        seen.update(one_run(seed))
     return seen
 
 

@@ -118,20 +118,26 @@ ALWAYS, ALL = 60, 1_000
 ORDERED = PromisesMade(causal=True, fifo=True, no_duplicates=True, complete=False)
 
 
-def compare(first: int, last: int) -> dict[str, int]:
-    seen = {"receives": 0, "expiries": 0, "discards": 0, "late": 0, "skewed": 0, "safe": 0}
+def one_run(seed: int) -> Counter[str]:
+    scenario = small_scenario(seed)
+    assert oppnet.refusal(scenario) is None, seed
+    expected, got = by_cores(scenario), by_kernel(scenario)
+    for what in expected:
+        assert got[what] == expected[what], (seed, what)
+    return Counter(
+        receives=len(expected["receives"]),
+        expiries=sum(end[1] == "5" for ends in expected["ends"].values() for end in ends),
+        discards=expected["discards"],
+        late=expected["late"],
+        skewed=bool(scenario.faults),
+        safe=scenario.params["mode"] == "safe",
+    )
+
+
+def compare(first: int, last: int) -> Counter[str]:
+    seen: Counter[str] = Counter()
     for seed in range(first, last):
-        scenario = small_scenario(seed)
-        assert oppnet.refusal(scenario) is None, seed
-        expected, got = by_cores(scenario), by_kernel(scenario)
-        for what in expected:
-            assert got[what] == expected[what], (seed, what)
-        seen["receives"] += len(expected["receives"])
-        seen["expiries"] += sum(end[1] == "5" for ends in expected["ends"].values() for end in ends)
-        seen["discards"] += expected["discards"]
-        seen["late"] += expected["late"]
-        seen["skewed"] += bool(scenario.faults)
-        seen["safe"] += scenario.params["mode"] == "safe"
+        seen.update(one_run(seed))
     return seen
 
 

@@ -24,11 +24,16 @@ def judge(net: Judge, seed: int) -> None:
     assert not +net.found, (seed, net.found)
 
 
+def one_run(protocol: str, seed: int, joiners: bool = False) -> Judge:
+    net = random_run(seed, protocol, check=True, joiners=joiners)
+    judge(net, seed)
+    return net
+
+
 def run_all(protocol: str, first: int, last: int, *, joiners: bool = False) -> tuple[int, int, int]:
     deliveries = expiries = adopted = 0
     for seed in range(first, last):
-        net = random_run(seed, protocol, check=True, joiners=joiners)
-        judge(net, seed)
+        net = one_run(protocol, seed, joiners)
         deliveries += sum(map(len, net.delivered.values()))
         expiries += len(net.expired)
         adopted += joiners and sum(bool(core.order.cut) for core in net.cores.values())

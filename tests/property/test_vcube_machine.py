@@ -15,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.parts import parts
 from support.vcube_worlds import cube, drive
 
+ALWAYS, ALL = 100, 1_000  # random runs
+EXAMPLES, EXAMPLES_SLOW = 80, 1_000
 PARAMS = [
     {},
     {"aggregate": False},
@@ -71,12 +73,12 @@ def drive_machine(examples: int) -> None:
 
 
 def test_machine():
-    drive_machine(80)
+    drive_machine(EXAMPLES)
 
 
 @pytest.mark.slow
 def test_machine_for_longer():
-    drive_machine(1_000)
+    drive_machine(EXAMPLES_SLOW)
 
 
 def one_run(seed: int) -> int:
@@ -90,12 +92,12 @@ def one_run(seed: int) -> int:
     return sum(map(len, net.delivered.values()))
 
 
-@pytest.mark.parametrize("part", parts(10, fast=1))
+@pytest.mark.parametrize("part", parts(ALL // ALWAYS, fast=1))
 def test_a_thousand_random_runs(part):
-    assert sum(one_run(seed) for seed in range(part * 100, part * 100 + 100)) > 4_000
+    assert sum(map(one_run, range(part * ALWAYS, part * ALWAYS + ALWAYS))) > 4_000
 
 
 @pytest.mark.slow
 def test_ten_thousand_more():
-    for seed in range(1_000, 11_000):
+    for seed in range(ALL, 11_000):
         one_run(seed)

@@ -23,6 +23,7 @@ from whence.session.records import Arrived, Output, Reacted, Record, Submitted
 # Most are short, for n steps cost n runs of n steps; of every system of servers, with every kind of stamps.
 # Each wrong order below breaks at least two of them.
 FEW = (0, 1, 5, 7, 8, 12, 13, 14, 16, 19)
+ALL = 20
 
 
 def storms_of(seeds: Sequence[int]) -> int:
@@ -47,13 +48,13 @@ def test_a_crash_at_every_step_of_a_few_scenarios() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_a_crash_at_every_step_of_20_scenarios(part: int) -> None:
-    assert storms_of(range(part * 7, min(part * 7 + 7, 20))) > 18
+    assert storms_of(range(part * 7, min(part * 7 + 7, ALL))) > 18
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # 100 CPU-s
 def test_a_crash_at_every_step_of_200_scenarios() -> None:
-    for seed in range(20, 220):
+    for seed in range(ALL, ALL + 200):
         for at, verdict in enumerate(crash_everywhere(seed)):
             assert verdict.ok, (seed, at, verdict)
 
