@@ -267,7 +267,8 @@ async def test_w3_what_is_sent_to_nobody_is_refused_and_not_void(
     room.lose_store("c")
     await room.start("c")
     await room.exchange("back")
-    assert [word for word in room.got("c") if word.startswith("back")] == ["back from a", "back from b"]
+    back = [word for word in room.got("c") if word.startswith("back")]
+    assert sorted(back) == ["back from a", "back from b"]  # neither follows the other
     await room.end()
 
 
